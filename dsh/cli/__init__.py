@@ -1,0 +1,1 @@
+"""The command line: one Typer command a file (floor 6)."""

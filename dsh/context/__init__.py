@@ -1,0 +1,1 @@
+"""What an agent is told about its surroundings: instructions, references, time (floor 4)."""

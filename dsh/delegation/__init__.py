@@ -1,0 +1,1 @@
+"""Work handed on: subagents, jobs, goals, workflows (floor 4)."""

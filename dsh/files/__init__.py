@@ -1,0 +1,1 @@
+"""The file seam, its local provider, and the read, write and edit tools (floor 4)."""

@@ -1,0 +1,1 @@
+"""Bridges to outside systems: MCP, skills, LSP, web (floor 4)."""

@@ -1,0 +1,1 @@
+"""Front ends as plugins: console, one-shot runner, event stream (floor 5)."""

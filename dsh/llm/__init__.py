@@ -1,0 +1,1 @@
+"""The model vocabulary and the abstract model service: messages, streams, failures, transport kit (floor 2)."""

@@ -1,0 +1,1 @@
+"""Sessions on disk: JSONL persistence, leases, checkpoints (floor 4)."""

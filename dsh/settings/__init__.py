@@ -1,0 +1,1 @@
+"""User settings and credentials (floor 4)."""
