@@ -1,0 +1,40 @@
+"""Waiting for something that may never come, with an abort signal as the way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from dsh.cordis import AbortSignal
+
+T = TypeVar("T")
+
+
+async def until_abort(work: Coroutine[Any, Any, T], signal: AbortSignal | None) -> T:
+    """The result of `work`, or ``AbortError`` as soon as `signal` is aborted.
+
+    Aborted work is cancelled and awaited, so that nothing of it goes on behind the caller's back.
+    """
+    if signal is None:
+        return await work
+    if signal.aborted:
+        work.close()
+        signal.raise_if_aborted()
+    task = asyncio.get_running_loop().create_task(work)
+    undo = signal.on_abort(lambda: task.cancel() and None)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        signal.raise_if_aborted()
+        raise
+    finally:
+        undo()
