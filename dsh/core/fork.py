@@ -1,0 +1,60 @@
+"""Forking: where a log may be cut, and what the child starts from."""
+
+from __future__ import annotations
+
+from dsh.cordis.errors import HarnessError, describe_error
+from dsh.cordis.jsonio import NotJsonError, encode_str
+from dsh.core.session import EventsView
+from dsh.core.session_event import SessionEvent, is_count
+
+
+class SessionForkError(HarnessError):
+    """A fork that cannot be made.
+
+    code: SESSION_ALREADY_EXISTS, SESSION_NOT_FOUND, SESSION_NOT_LIVE, INVALID_BOUNDARY or OPEN_TURN.
+    """
+
+    code = "SESSION_FORK"
+
+
+def fork_prefix(session_id: str, events: EventsView, boundary: object = None) -> list[SessionEvent]:
+    """The events up to and including seq `boundary` (default: all of them).
+
+    Any point outside an open turn will do, whatever the turns before it ended with. Raises SessionForkError.
+    """
+    if boundary is None:
+        if not events:
+            return []
+        boundary = len(events) - 1
+    if not is_count(boundary) or not isinstance(boundary, int):
+        raise SessionForkError(
+            f'fork boundary for session "{session_id}" must be a non-negative safe integer, got {_shown(boundary)}',
+            "INVALID_BOUNDARY",
+        )
+    if boundary >= len(events):
+        last = len(events) - 1 if events else "none"
+        raise SessionForkError(
+            f'fork boundary {boundary} does not exist in session "{session_id}" (last seq: {last})', "INVALID_BOUNDARY"
+        )
+    prefix = events[: boundary + 1]
+    if prefix[boundary].seq != boundary:
+        raise SessionForkError(
+            f'fork boundary {boundary} does not match a contiguous event seq in session "{session_id}"',
+            "INVALID_BOUNDARY",
+        )
+    for event in reversed(prefix):
+        if event.type == "turn/end":
+            break
+        if event.type == "turn/start":
+            raise SessionForkError(
+                f'fork boundary {boundary} in session "{session_id}" ends inside open turn {event.data["turn"]}',
+                "OPEN_TURN",
+            )
+    return prefix
+
+
+def _shown(value: object) -> str:
+    try:
+        return encode_str(value)
+    except NotJsonError:
+        return describe_error(value)
