@@ -1,0 +1,93 @@
+"""Closing what a crash left open: the events that bring an interrupted turn to a defined end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dsh.cordis.jsonio import JsonObject, snapshot_json
+from dsh.core.session_event import SessionEvent
+
+NOT_STARTED_CODE = "TOOL_NOT_STARTED"
+NOT_STARTED_TEXT = (
+    "The tool call was interrupted before the Harness recorded it as started. Retry it if it is still needed."
+)
+OUTCOME_UNKNOWN_CODE = "TOOL_OUTCOME_UNKNOWN"
+OUTCOME_UNKNOWN_TEXT = (
+    "The tool call was interrupted after it was recorded, but no result was durably recorded. Its outcome is unknown. "
+    "Decide whether to retry from the tool semantics: retry only if the operation is read-only or idempotent; if it "
+    "may have side effects, first verify external state or ask the user. Do not retry blindly."
+)
+
+
+def interrupted_turn_closers(events: Sequence[SessionEvent]) -> list[SessionEvent]:
+    """The events to append after a log that ends inside a turn; empty for an empty or balanced one.
+
+    Every tool call of the open step that has no result gets one, then the step ends, then the turn (`interrupted`).
+    Numbers continue, the time is that of the last event.
+    """
+    start = _open_turn_start(events)
+    if start is None:
+        return []
+    turn = events[start].data["turn"]
+    step: int | None = None
+    pending: dict[str, int | None] = {}  # call id -> seq of its tool/call, in transcript order
+    for event in events[start:]:
+        data = event.data
+        match event.type:
+            case "step/start":
+                step, pending = data["step"], {}
+            case "step/end":
+                step, pending = None, {}
+            case "assistant/message" if step is not None:
+                for block in data["message"]["content"]:
+                    if block.get("type") == "tool-call":
+                        pending.setdefault(block["id"], None)
+            case "tool/call" if data["callId"] in pending:
+                pending[data["callId"]] = event.seq
+            case "tool/result":
+                pending.pop(data["message"]["source"]["callId"], None)
+    last = events[-1]
+    closers: list[SessionEvent] = []
+
+    def close(type_: str, data: JsonObject, **surface: Any) -> None:
+        seq = last.seq + 1 + len(closers)
+        closers.append(SessionEvent(type_, seq, last.time, snapshot_json(data), **surface))
+
+    for call_id, call_seq in pending.items():
+        data = _result(turn, step, call_id, call_seq is not None, last.seq + 1 + len(closers))
+        sources = None if call_seq is None else (call_seq,)
+        close("tool/result", data, surface_op="append", source_event_seqs=sources)
+    if step is not None:
+        close("step/end", {"turn": turn, "step": step})
+    close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
+    return closers
+
+
+def _open_turn_start(events: Sequence[SessionEvent]) -> int | None:
+    for index in range(len(events) - 1, -1, -1):
+        if events[index].type == "turn/end":
+            return None
+        if events[index].type == "turn/start":
+            return index
+    return None
+
+
+def _result(turn: int, step: int | None, call_id: str, started: bool, seq: int) -> JsonObject:
+    if started:
+        text, name, code = OUTCOME_UNKNOWN_TEXT, "ToolOutcomeUnknownError", OUTCOME_UNKNOWN_CODE
+    else:
+        text, name, code = NOT_STARTED_TEXT, "ToolNotStartedError", NOT_STARTED_CODE
+    block = {
+        "type": "tool-result",
+        "toolCallId": call_id,
+        "isError": True,
+        "content": [{"type": "text", "text": text}],
+    }
+    message = {
+        "id": f"interrupted-tool-result-{call_id}-{seq}",
+        "role": "user",
+        "source": {"kind": "tool", "callId": call_id},
+        "content": [block],
+    }
+    return {"turn": turn, "step": step, "message": message, "error": {"name": name, "code": code}}
