@@ -131,7 +131,7 @@ class ConfigModel:
 
     def _load(self, raw: Any, walk: Walk, keys: Keys) -> bool:
         if isinstance(raw, ConfigModel):
-            raw = raw.towire_value()
+            raw = raw.to_wire()
         if raw is None:
             raw = {}
         if not isinstance(raw, Mapping):
@@ -191,7 +191,7 @@ class ConfigModel:
         """`(path, message)` of what was odd but accepted: unknown keys, deprecated fields."""
         return list(self.__dict__.get("_warnings", ()))
 
-    def towire_value(self, *, redact: bool = False) -> dict[str, Any]:
+    def to_wire(self, *, redact: bool = False) -> dict[str, Any]:
         """The config as plain JSON data in file spelling. With `redact`, set secrets read `"***"`."""
         return {
             info.key: _wire_field(self, info, redact)
