@@ -1,0 +1,1 @@
+"""Recorded runs of the reference system, replayed against this build."""
