@@ -81,16 +81,16 @@ class FieldInfo:
 
     def check(self, value: Any, walk: Walk, keys: Keys) -> Any:
         """Note an issue and return `BAD` if `value` is outside the declared limits."""
-        size, noun = value, f" {self.unit}" if self.unit else ""
+        size, low, high, noun = value, "must be ≥", "must be ≤", f" {self.unit}" if self.unit else ""
         if hasattr(value, "__len__"):
-            size = len(value)
+            size, low, high = len(value), "must have at least", "must have at most"
             noun = " characters" if isinstance(value, str) else " items"
         if isinstance(size, (int, float)) and not isinstance(size, bool):
             got = value if size is value else MISSING
             if self.min is not None and size < self.min:
-                return walk.fail(keys, f"must be ≥ {_number(self.min)}{noun}", got, (f"≥ {_number(self.min)}",))
+                return walk.fail(keys, f"{low} {_number(self.min)}{noun}", got, (f"≥ {_number(self.min)}",))
             if self.max is not None and size > self.max:
-                return walk.fail(keys, f"must be ≤ {_number(self.max)}{noun}", got, (f"≤ {_number(self.max)}",))
+                return walk.fail(keys, f"{high} {_number(self.max)}{noun}", got, (f"≤ {_number(self.max)}",))
         if self.pattern is not None and isinstance(value, str) and re.search(self.pattern, value) is None:
             return walk.fail(keys, f"must match {self.pattern}", value, (self.pattern,))
         if self.choices is not None:
@@ -264,7 +264,7 @@ def with_checks(inner: Shape, extras: Iterable[Any]) -> Shape:
 
 _KEY_LINE = re.compile(r"Key (?:'(\w[^']*)'|(\d+)) error:")
 _REASONS: Final = (
-    (re.compile(r"^.* should be instance of '?(\w+)'?$", re.S), r"should be a \1"),
+    (re.compile(r"^.* should be instance of '?(\w+)'?$", re.S), r"should be of type \1"),
     (re.compile(r"^(\w+)\(.*\) should evaluate to True$", re.S), r"refused by \1"),
     (re.compile(r"^Missing keys?: (.*)$", re.S), r"missing key \1"),
     (re.compile(r"^Wrong keys? (.*?) in .*$", re.S), r"unknown key \1"),

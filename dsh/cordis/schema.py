@@ -207,7 +207,8 @@ class ConfigModel:
             default = info.make_default(Walk(), ())
             if value is None or (default is not MISSING and default is not BAD and _same(value, default)):
                 continue
-            result[info.key] = value.simplify() if isinstance(value, ConfigModel) else _wire_field(self, info, False)
+            given = self.__dict__.get("_given", {})
+            result[info.key] = wire_value(given[info.name]) if info.name in given else _simplify(value)
         return result
 
     def changed(self, new: ConfigModel) -> frozenset[str]:
@@ -367,6 +368,16 @@ def _same(a: Any, b: Any) -> bool:
 # --- back to plain data ---------------------------------------------------------------------------------------------
 
 REDACTED: Final = "***"
+
+
+def _simplify(value: Any) -> Any:
+    if isinstance(value, ConfigModel):
+        return value.simplify()
+    if isinstance(value, Mapping):
+        return {str(key): _simplify(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_simplify(item) for item in value]
+    return wire_value(value)
 
 
 def _wire_field(model: ConfigModel, info: FieldInfo, redact: bool) -> Any:
