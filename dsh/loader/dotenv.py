@@ -19,10 +19,9 @@ _SINGLE = re.compile(r"'([^']*)'")
 # Names that decide which code runs, which files are trusted or where traffic goes. A file found in a project
 # folder must not set them: the person who starts dsh there may never have read it.
 _REFUSED_PREFIXES = (
-    "DSH_", "XDG_", "DYLD_", "BASH_FUNC_", "LD_", "PYTHON", "NODE_", "GIT_CONFIG", "GIT_SSL_", "GIT_TRACE", "NPM_CONFIG_",
+    "DSH_", "XDG_", "DYLD_", "BASH_FUNC_", "LD_", "PYTHON", "NODE_", "NPM_CONFIG_", "GIT_CONFIG", "GIT_SSL_",
 )  # fmt: skip
-_REFUSED_NAMES = frozenset(
-    """
+_REFUSED_WORDS = """
     PATH PATHEXT HOME USERPROFILE HOMEDRIVE HOMEPATH APPDATA LOCALAPPDATA SHELL COMSPEC SYSTEMROOT WINDIR
     BASH_ENV ENV ZDOTDIR SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 IFS CDPATH GLOBIGNORE FPATH
     PERL5LIB PERL5OPT PERL5DB PERLLIB RUBYOPT RUBYLIB LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR
@@ -36,8 +35,8 @@ _REFUSED_NAMES = frozenset(
     HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY FTP_PROXY WS_PROXY WSS_PROXY SOCKS_PROXY
     SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE AWS_CA_BUNDLE SSLKEYLOGFILE
     DEEPSEEK_BASE_URL DEEPSEEK_SEARCH_BASE_URL
-    """.split()
-)
+"""
+_REFUSED_NAMES = frozenset(_REFUSED_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)

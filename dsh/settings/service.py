@@ -20,7 +20,7 @@ from dsh.cordis.jsonio import JsonObject
 
 CredentialSource = Literal["env", "file", "project-env", "user-env"]
 RecordKind = Literal["api-key", "grant"]
-Mutate = Callable[[JsonObject | None], JsonObject | None | Awaitable[JsonObject | None]]
+Mutate = Callable[[JsonObject | None], JsonObject | Awaitable[JsonObject | None] | None]
 
 REFERENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What the name of a credential looks like."""
@@ -88,14 +88,12 @@ class RecordInfo:
     writable: bool
 
 
-@dataclass(slots=True)
 class CredentialReferenceUpdated(Emit, name="credentials/reference-updated"):
     """The stored value of `ref` changed, by this process or another; sent after the commit."""
 
     ref: str
 
 
-@dataclass(slots=True)
 class CredentialRecordUpdated(Emit, name="credentials/record-updated"):
     """The stored record `key` changed, by this process or another; sent after the commit."""
 
