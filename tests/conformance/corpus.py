@@ -90,7 +90,10 @@ def read_lines(path: Path, cwd: str | None = None) -> list[Any]:
 
 
 def decode_log(path: Path, cwd: str = REPLAY_CWD) -> Log:
-    """Read a fixture log or recorded event stream; sequence numbers count decoded events and times are 0 where the file dropped them."""
+    """Read a fixture log or a recorded event stream.
+
+    Sequence numbers count decoded events and times are 0 where the file dropped them.
+    """
     header, *rows = read_lines(path, cwd)
     if header.get("type") == "session_event":  # what a one-shot run printed: events wrapped in stream lines
         events = [SessionEvent.from_wire(row["event"]) for row in (header, *rows) if row["type"] == "session_event"]
