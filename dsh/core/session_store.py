@@ -187,12 +187,13 @@ class Sessions(Service, name="sessions"):
         return SessionPreparation(session, release)
 
     @owned
-    def enter(self, caller: Context, session: Session) -> Disposer:
+    def enter(self, caller: Context, session: Session) -> Callable[[], None]:
         """Make a prepared session live under its id, with the caller's scope as the target of its events.
 
-        Returns its detach, which the unload of the caller also does. Raises SessionError on a collision.
+        Returns its idempotent detach; the caller decides when to use it, so that an agent's session can outlive
+        the agent's own scope. Raises SessionError on a collision.
         """
-        return caller.effect(lambda: self._enter(session, caller.scope_key).detach, f"session({session.id})")
+        return self._enter(session, caller.scope_key).detach
 
     def announce(self, session: Session) -> None:
         """Emit `session/created`, once per entry. Raises SessionError, or what a listener refuses with."""
