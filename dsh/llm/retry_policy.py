@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from dsh.cordis.jsonio import encode_str
+from dsh.cordis.schema import ConfigModel, field
+from dsh.cordis.shapes import Keys, Walk
 
 DEFAULT_RETRYABLE_CODES = (
     "EMPTY_RESPONSE",
@@ -20,112 +20,71 @@ DEFAULT_RETRYABLE_CODES = (
     "INSUFFICIENT_SYSTEM_RESOURCE",
 )
 MAX_DELAY_MS = 2_147_483_647
-_BACKOFF_KEYS = ("initialDelayMs", "maxDelayMs", "jitterRatio")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often and how fast a failed call is repeated.
-
-    ``normal`` repeats the listed failure codes up to `max_retries` times; ``always`` repeats everything without end.
-    Delays are milliseconds; `jitter_ratio` (0..1) spreads each delay by that share in both directions.
-    """
-
-    mode: Literal["normal", "always"] = "normal"
-    max_retries: int = 5
-    retryable_codes: tuple[str, ...] = DEFAULT_RETRYABLE_CODES
-    initial_delay_ms: float = 500
-    max_delay_ms: float = 10_000
-    jitter_ratio: float = 0.1
+class _Closed(ConfigModel):
+    """A config that refuses unknown keys instead of warning: a misspelt limit must not silently be the default."""
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any] | None) -> RetryPolicy:
-        """Read ``retryPolicy`` of a configuration; None is the default policy.
+    def __read_config__(cls, raw: Any, walk: Walk, keys: Keys) -> Any:
+        inner = walk.fork()
+        inner.strict = True
+        value = super().__read_config__(raw, inner, keys)
+        walk.join(inner)
+        return value
 
-        Raises ``ValueError`` naming the key and what would be right. Mode ``always`` ignores the keys that only
-        ``normal`` knows.
-        """
-        if raw is None:
-            return cls()
-        if not isinstance(raw, Mapping):
-            raise ValueError("retryPolicy must be a mapping")
-        _refuse_unknown(raw, ("mode", "maxRetries", "retryableCodes", "backoff"), "retryPolicy")
-        mode = raw.get("mode", "normal")
-        if mode not in ("normal", "always"):
-            raise ValueError('retryPolicy.mode must be "normal" or "always"')
-        initial, longest, jitter = _backoff(raw.get("backoff"))
-        if mode == "always":
-            return cls(mode="always", initial_delay_ms=initial, max_delay_ms=longest, jitter_ratio=jitter)
-        budget = raw.get("maxRetries", cls().max_retries)
-        if type(budget) is not int or budget < 0:
-            raise ValueError("retryPolicy.maxRetries must be an integer of 0 or more")
-        codes = raw.get("retryableCodes", DEFAULT_RETRYABLE_CODES)
-        if not isinstance(codes, list | tuple) or not all(isinstance(code, str) and code for code in codes):
-            raise ValueError("retryPolicy.retryableCodes must be a list of non-empty failure codes")
-        if len(set(codes)) != len(codes):
-            raise ValueError("retryPolicy.retryableCodes must not repeat a code")
-        return cls("normal", budget, tuple(codes), initial, longest, jitter)
 
-    def to_wire(self) -> dict[str, Any]:
-        """The camelCase form, as it would stand in a configuration."""
-        backoff = {
-            "initialDelayMs": self.initial_delay_ms,
-            "maxDelayMs": self.max_delay_ms,
-            "jitterRatio": self.jitter_ratio,
-        }
-        if self.mode == "always":
-            return {"mode": "always", "backoff": backoff}
-        return {
-            "mode": "normal",
-            "maxRetries": self.max_retries,
-            "retryableCodes": list(self.retryable_codes),
-            "backoff": backoff,
-        }
+class Backoff(_Closed):
+    """How long to wait: doubling from `initial_delay_ms` up to `max_delay_ms`, spread by `jitter_ratio`."""
 
-    @property
+    initial_delay_ms: float = field(500, max=MAX_DELAY_MS, unit="ms", description="Wait before the first retry")
+    max_delay_ms: float = field(10_000, max=MAX_DELAY_MS, unit="ms", description="Longest wait")
+    jitter_ratio: float = field(0.1, min=0, max=1, description="Share by which a wait varies in both directions")
+
+    def cross_check(self) -> Iterable[tuple[str, str]]:
+        if self.initial_delay_ms <= 0:
+            yield "initialDelayMs", "must be above 0 ms"
+        if self.initial_delay_ms > self.max_delay_ms:
+            yield "initialDelayMs", "must not exceed maxDelayMs"
+
+
+class RetryPolicy(_Closed):
+    """How often and how fast a failed call is repeated.
+
+    ``normal`` repeats the listed failure codes up to `max_retries` times; ``always`` repeats everything without end and
+    ignores the keys that only ``normal`` knows.
+    """
+
+    mode: Literal["normal", "always"] = field("normal", description="normal: listed codes, a budget; always: no end")
+    max_retries: int = field(5, min=0, description="Retries of one call (normal)")
+    retryable_codes: list[str] = field(
+        default_factory=lambda: list(DEFAULT_RETRYABLE_CODES), description="Failure codes worth repeating (normal)"
+    )
+    backoff: Backoff
+
+    def cross_check(self) -> Iterable[tuple[str, str]]:
+        if not all(self.retryable_codes):
+            yield "retryableCodes", "must not hold an empty code"
+        if len(set(self.retryable_codes)) != len(self.retryable_codes):
+            yield "retryableCodes", "must not repeat a code"
+
+    def to_wire(self, *, redact: bool = False) -> dict[str, Any]:
+        wire = super().to_wire(redact=redact)
+        return {key: wire[key] for key in ("mode", "backoff")} if self.mode == "always" else wire
+
     def key(self) -> str:
         """A text equal for equal policies: retries are counted per policy, also after a restart."""
-        backoff = [_number(self.initial_delay_ms), _number(self.max_delay_ms), _number(self.jitter_ratio)]
+        backoff = self.backoff
+        numbers = [_number(n) for n in (backoff.initial_delay_ms, backoff.max_delay_ms, backoff.jitter_ratio)]
         if self.mode == "always":
-            return encode_str(["always", *backoff])
-        return encode_str(["normal", self.max_retries, sorted(self.retryable_codes), *backoff])
+            return encode_str(["always", *numbers])
+        return encode_str(["normal", self.max_retries, sorted(self.retryable_codes), *numbers])
 
     def delay_ms(self, retry: int, rand: Callable[[], float] = random.random) -> float:
         """The own wait before retry number `retry` (1, 2, …), in milliseconds; `rand` yields 0..1."""
-        base = min(self.initial_delay_ms * 2.0 ** min(retry - 1, 64), self.max_delay_ms)
-        spread = 1 - self.jitter_ratio + 2 * self.jitter_ratio * rand()
-        return min(base * spread, self.max_delay_ms)
-
-
-def _backoff(raw: object) -> tuple[float, float, float]:
-    if raw is None:
-        raw = {}
-    if not isinstance(raw, Mapping):
-        raise ValueError("retryPolicy.backoff must be a mapping")
-    _refuse_unknown(raw, _BACKOFF_KEYS, "retryPolicy.backoff")
-    defaults = RetryPolicy()
-    initial = _finite(raw.get("initialDelayMs", defaults.initial_delay_ms), "initialDelayMs")
-    longest = _finite(raw.get("maxDelayMs", defaults.max_delay_ms), "maxDelayMs")
-    jitter = _finite(raw.get("jitterRatio", defaults.jitter_ratio), "jitterRatio")
-    if initial <= 0 or longest > MAX_DELAY_MS:
-        raise ValueError(f"retryPolicy.backoff delays must be above 0 and at most {MAX_DELAY_MS} ms")
-    if initial > longest:
-        raise ValueError("retryPolicy.backoff.initialDelayMs must not exceed maxDelayMs")
-    if not 0 <= jitter <= 1:
-        raise ValueError("retryPolicy.backoff.jitterRatio must be between 0 and 1")
-    return initial, longest, jitter
-
-
-def _finite(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"retryPolicy.backoff.{key} must be a finite number")
-    return value
-
-
-def _refuse_unknown(raw: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = [key for key in raw if key not in known]
-    if unknown:
-        raise ValueError(f"{where} has no key {', '.join(map(repr, unknown))}; it takes {', '.join(known)}")
+        initial, longest, jitter = self.backoff.initial_delay_ms, self.backoff.max_delay_ms, self.backoff.jitter_ratio
+        base = min(initial * 2.0 ** min(retry - 1, 64), longest)
+        return min(base * (1 - jitter + 2 * jitter * rand()), longest)
 
 
 def _number(value: float) -> int | float:

@@ -1,0 +1,250 @@
+"""The adapter of the DeepSeek route: one attempt at the service for each call."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import orjson
+
+from dsh.cordis import AbortSignal, Context
+from dsh.cordis.jsonio import JsonDecodeError, decode
+from dsh.llm.adapter import Adapter, AdapterCall, ModelInfo, ProviderInfo
+from dsh.llm.failure import LlmError
+from dsh.llm.retry_policy import RetryPolicy
+from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error, classify_in_band_error
+from dsh.llm.transport.deadline import StreamDeadline
+from dsh.llm.transport.http import USER_AGENT, HttpClient, Reply, encode_body, host_of
+from dsh.llm.transport.sse import SseEvent
+from dsh.llm.types import LlmRequest, StreamChunk
+from dsh.loader.environment import launch_environment_of
+from dsh.loader.home import anonymous_id, resolve_home
+from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, Config
+from dsh.models.deepseek.request import request_body, text_size
+from dsh.models.deepseek.response import CompletionReader, in_band_error, malformed
+from dsh.settings.service import Credentials
+
+if TYPE_CHECKING:
+    from dsh.loader.home import Home
+
+ROUTE = "deepseek-official"
+_KEY = re.compile(r"[\x21-\x7E]+")
+_HEADER_SAFE = re.compile(r"[\x20-\x7E]+")
+_EFFORT_NAMES = {"off": "Off", "low": "Low", "high": "High", "max": "Max"}
+
+
+class DeepSeekAdapter(Adapter):
+    """Reads its configuration once per operation; a running stream keeps what it started with."""
+
+    def __init__(self, ctx: Context, read: Callable[[], Config]) -> None:
+        self._ctx = ctx
+        self._read = read
+        self._client = HttpClient()
+        self._user_id: str | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    async def warm(self) -> None:
+        """Do the slow imports and the TLS set-up before the first request needs them."""
+        await self._client.warm(self._base_url(self._read()))
+
+    def provider_info(self, provider: str) -> ProviderInfo:
+        return {"id": provider, "name": "DeepSeek"}
+
+    def provider_retry_policy(self, provider: str) -> RetryPolicy:
+        return self._read().retry_policy
+
+    async def list_models(self, provider: str) -> Sequence[ModelInfo]:
+        config = self._read()
+        return [_model_info(config, provider, entry.id) for entry in config.catalog]
+
+    async def resolve_model(self, provider: str, model: str, signal: AbortSignal | None = None) -> ModelInfo:
+        return _model_info(self._read(), provider, model)
+
+    async def prepare_call(self, provider: str, model: str, signal: AbortSignal | None = None) -> AdapterCall:
+        config = self._read()
+        return AdapterCall(_model_info(config, provider, model), partial(self._attempt, config))
+
+    def usable(self, provider: str) -> str | None:
+        config = self._read()
+        credentials = self._ctx.get(Credentials)
+        if credentials is not None:
+            configured = credentials.describe(config.api_key_env).configured
+        else:
+            configured = bool(self._environment(config.api_key_env))
+        if configured or _needs_no_key(self._base_url(config)):
+            return None
+        return _missing_key(config.api_key_env)
+
+    def stream(self, request: LlmRequest) -> AsyncIterator[StreamChunk]:
+        return self._attempt(self._read(), request)
+
+    async def _attempt(self, config: Config, request: LlmRequest) -> AsyncIterator[StreamChunk]:
+        base_url = self._base_url(config)
+        where = host_of(base_url)
+        idle, progress = config.stream_idle_timeout_ms, config.stream_progress_timeout_ms
+        with StreamDeadline(where, idle, progress, request.signal) as deadline:
+            key = await deadline.wait(self._key(config, base_url))
+            headers = await deadline.wait(self._headers(config, base_url, key, request))
+            body = _body(config, request)
+            payload = await deadline.wait(encode_body(body, text_size(body)))
+            reply = await self._client.post(
+                f"{base_url}/chat/completions",
+                headers,
+                payload,
+                deadline,
+                connect_timeout_ms=config.connect_timeout_ms,
+            )
+            try:
+                if not 200 <= reply.status < 300:
+                    raise await _refusal(reply, where, key)
+                async for chunk in _chunks(reply, deadline, where, key):
+                    yield chunk
+            finally:
+                await reply.aclose()
+
+    def _base_url(self, config: Config) -> str:
+        url = config.base_url or self._environment("DEEPSEEK_BASE_URL") or OFFICIAL_URL
+        return url.rstrip("/")
+
+    def _environment(self, name: str) -> str:
+        found = launch_environment_of(self._ctx).get(name)
+        return "" if found is None else found.value.strip()
+
+    async def _key(self, config: Config, base_url: str) -> str | None:
+        """The key to send; None for a server on this machine that has none."""
+        credentials = self._ctx.get(Credentials)
+        if credentials is not None:
+            found = await credentials.resolve(config.api_key_env)
+            key = "" if found is None else found.value.reveal().strip()
+        else:
+            key = self._environment(config.api_key_env)
+        if not key:
+            if _needs_no_key(base_url):
+                return None
+            raise LlmError.of("MISSING_CREDENTIAL", _missing_key(config.api_key_env))
+        if not _KEY.fullmatch(key):
+            text = f"the value of {config.api_key_env} is no API key: it holds characters no key can have"
+            raise LlmError.of("INVALID_CREDENTIAL", text)
+        return key
+
+    async def _headers(self, config: Config, base_url: str, key: str | None, request: LlmRequest) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream", "User-Agent": USER_AGENT}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        if config.send_user_id == "always" or urlsplit(base_url).hostname == urlsplit(OFFICIAL_URL).hostname:
+            headers["x-deepseek-harness-user-id"] = await self._anonymous_id()
+        if request.session_id and _HEADER_SAFE.fullmatch(request.session_id):
+            headers["x-deepseek-harness-session-id"] = request.session_id
+        if request.purpose == "compaction":
+            headers["x-deepseek-harness-compact"] = "1"
+        return headers
+
+    async def _anonymous_id(self) -> str:
+        if self._user_id is None:
+            self._user_id = await asyncio.to_thread(anonymous_id, _home(self._ctx))
+        return self._user_id
+
+
+async def _chunks(reply: Reply, deadline: StreamDeadline, where: str, key: str | None) -> AsyncIterator[StreamChunk]:
+    """The chunks of a reply whose status is fine, to its finish. Raises `LlmError` for everything that is no reply."""
+    reader = CompletionReader()
+    whole = await reply.read_unless_events()
+    if whole is not None:
+        if not whole:
+            raise LlmError.of("EMPTY_RESPONSE", f"{where} answered without a body")
+        for chunk in [*_read(reader, SseEvent("", whole), reply, where, key), *reader.close()]:
+            yield chunk
+        return
+    async for events in reply.batches():
+        for event in events:
+            if event.data == b"[DONE]":
+                for chunk in reader.close():
+                    yield chunk
+                await reply.drain()
+                return
+            for chunk in _read(reader, event, reply, where, key):
+                yield chunk
+    if not reader.finish_word:
+        text = f"{where} closed the stream before its end, after {reader.received} characters of output"
+        raise LlmError.of("STREAM_CLOSED", text)
+    for chunk in reader.close():
+        yield chunk
+
+
+def _read(reader: CompletionReader, event: SseEvent, reply: Reply, where: str, key: str | None) -> list[StreamChunk]:
+    try:
+        payload = orjson.loads(event.data)
+    except orjson.JSONDecodeError:
+        try:
+            payload = decode(event.data)
+        except (JsonDecodeError, UnicodeDecodeError):
+            raise malformed(event.data) from None
+    error = in_band_error(event.name, payload)
+    if error is not None:
+        raise classify_in_band_error(error, reply.headers, where=where, secret=key)
+    try:
+        return reader.push(payload)
+    except ValueError:
+        raise malformed(event.data) from None
+
+
+async def _refusal(reply: Reply, where: str, key: str | None) -> LlmError:
+    try:
+        body = await reply.read(MAX_BODY_BYTES)
+    except LlmError:
+        body = b""  # the status alone says enough
+    return classify_http_error(reply.status, body, reply.headers, where=where, secret=key)
+
+
+def _body(config: Config, request: LlmRequest) -> dict[str, object]:
+    locked = config.thinking == "disabled" or request.purpose == "session-title"
+    effort = "off" if locked else request.config.reasoning_effort or config.effort
+    cap = request.config.max_tokens or config.model(request.model).max_tokens or config.max_tokens
+    return request_body(request, effort, cap)
+
+
+def _model_info(config: Config, provider: str, model_id: str) -> ModelInfo:
+    entry = config.model(model_id)
+    offered = ("off",) if config.thinking == "disabled" else EFFORTS
+    info: ModelInfo = {
+        "provider": provider,
+        "id": model_id,
+        "name": entry.name or model_id,
+        # Images are not sent by this adapter yet, whatever the model could read.
+        "inputModalities": ["text"],
+        "context": {"contextWindow": entry.context_window or config.default_context_window},
+        "defaultMaxTokens": entry.max_tokens or config.max_tokens,
+        "reasoning": {
+            "efforts": [{"id": effort, "name": _EFFORT_NAMES[effort]} for effort in offered],
+            "defaultEffort": config.effort,
+        },
+    }
+    if entry.description:
+        info["description"] = entry.description
+    return info
+
+
+def _needs_no_key(base_url: str) -> bool:
+    """A server on this machine is usually one's own and asks for no key."""
+    return urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _missing_key(name: str) -> str:
+    return (
+        f"no key for DeepSeek: {name} is not set. Store one with `dsh credentials set {name}` (or export it); "
+        "or fetch a small local model with `dsh local pull`; "
+        "or set baseURL of the llm-deepseek row to a local server, such as http://127.0.0.1:8080/v1"
+    )
+
+
+def _home(ctx: Context) -> Home:
+    path = ctx.get("dshHomePath")
+    return resolve_home(path if isinstance(path, str | Path) else None)
