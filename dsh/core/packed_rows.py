@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 from dsh.cordis.jsonio import FrozenDict, JsonObject
-from dsh.core.session_event import MAX_SAFE_INT, SessionError, SessionEvent, is_count
+from dsh.core.session_event import MAX_SAFE_INT, SessionError, SessionEvent, is_count, is_safe_int
 
 MIN_RUN: Final = 3
 
@@ -100,7 +100,7 @@ def unpack(row: object) -> list[SessionEvent]:
             chunk["name"] = data["name"]
     text_key = kind.text_key
     times = list(accumulate(dt, initial=time))
-    if not (_is_safe(min(times)) and _is_safe(max(times))):
+    if not (is_safe_int(min(times)) and is_safe_int(max(times))):
         raise _malformed(kind, "time leaves the safe integer range")
     events = []
     for position, text in enumerate(texts):
@@ -125,7 +125,7 @@ def _shape(event: SessionEvent) -> _Shape | None:
     if kind is None or not isinstance(chunk.get(kind.text_key), str):
         return None
     turn, step, index = data["turn"], data["step"], chunk.get("index", -1)
-    if not (is_count(turn) and is_count(step) and is_count(index) and is_count(event.seq) and _is_safe(event.time)):
+    if not (is_count(turn) and is_count(step) and is_count(index) and is_count(event.seq) and is_safe_int(event.time)):
         return None
     if delta != _CALL:
         return _Shape(kind, turn, step, index, None, None) if len(chunk) == 3 else None
@@ -138,7 +138,7 @@ def _shape(event: SessionEvent) -> _Shape | None:
 
 
 def _follows(last: SessionEvent, event: SessionEvent) -> bool:
-    return event.seq == last.seq + 1 and _is_safe(event.time - last.time)
+    return event.seq == last.seq + 1 and is_safe_int(event.time - last.time)
 
 
 def _close_run(rows: list[JsonObject], shape: _Shape, run: list[SessionEvent]) -> None:
@@ -166,7 +166,7 @@ def _check_row(kind: _Kind, row: Mapping[str, Any]) -> tuple[int, int, Mapping[s
     seq, time, data = row["seq0"], row["time0"], row["data"]
     if not is_count(seq):
         raise _malformed(kind, "seq0 must be a non-negative safe integer")
-    if not _is_safe(time):
+    if not is_safe_int(time):
         raise _malformed(kind, "time0 must be a safe integer")
     if not isinstance(data, Mapping):
         raise _malformed(kind, "data must be an object")
@@ -188,15 +188,11 @@ def _check_row(kind: _Kind, row: Mapping[str, Any]) -> tuple[int, int, Mapping[s
         raise _malformed(kind, f"data.{kind.list_key} must be a non-empty array of strings")
     if not isinstance(dt, list) or len(dt) != len(texts) - 1:
         raise _malformed(kind, f"data.dt must hold {len(texts) - 1} gaps")
-    if not all(map(_is_safe, dt)):
+    if not all(map(is_safe_int, dt)):
         raise _malformed(kind, "data.dt must hold safe integers")
     if seq + len(texts) - 1 > MAX_SAFE_INT:
         raise _malformed(kind, "seq leaves the safe integer range")
     return seq, time, data
-
-
-def _is_safe(value: object) -> bool:
-    return type(value) is int and -MAX_SAFE_INT <= value <= MAX_SAFE_INT
 
 
 def _malformed(kind: _Kind, why: str) -> MalformedRowError:

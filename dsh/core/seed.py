@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from dsh.cordis.jsonio import FrozenDict, NotJsonError, snapshot_json
+from dsh.core.bulk import collector_paused
 from dsh.core.message_shape import check_message_event
 from dsh.core.request_header import check_header, refuse_legacy_header
 from dsh.core.session_event import SURFACE_TYPES, InvalidEnvelopeError, SessionError, SessionEvent
@@ -20,7 +21,11 @@ Seed = Iterable[SessionEvent | Mapping[str, Any]]
 
 def import_seed(seed: Seed, log: list[SessionEvent], surface: Surface, source: SeedSource) -> None:
     """Validate `seed` into the empty `log` and its `surface`. Raises SessionError naming the index."""
-    adopt = source == "persistence"
+    with collector_paused():
+        _import(seed, log, surface, source == "persistence")
+
+
+def _import(seed: Seed, log: list[SessionEvent], surface: Surface, adopt: bool) -> None:
     for index, raw in enumerate(seed):
         event = _as_event(raw, index, adopt)
         type_ = event.type

@@ -45,6 +45,11 @@ def is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_SAFE_INT
 
 
+def is_safe_int(value: object) -> bool:
+    """True for any integer that JSON keeps exactly; booleans are not integers."""
+    return type(value) is int and -MAX_SAFE_INT <= value <= MAX_SAFE_INT
+
+
 class SessionEvent:
     """One entry of a session log.
 
@@ -91,6 +96,14 @@ class SessionEvent:
 
         Only the envelope is checked. Raises InvalidEnvelopeError, or NotJsonError for data that is not JSON.
         """
+        if isinstance(wire, dict) and len(wire) == 4:  # nearly every event of a log
+            try:
+                type_, seq, time, data = wire["type"], wire["seq"], wire["time"], wire["data"]
+            except KeyError:
+                pass
+            else:
+                if type(type_) is str and is_count(seq) and is_safe_int(time):
+                    return cls(type_, seq, time, freeze_json(data))
         if not isinstance(wire, Mapping):
             raise InvalidEnvelopeError("invalid event envelope: not an object")
         keys = wire.keys()
@@ -100,11 +113,9 @@ class SessionEvent:
                 f"missing {sorted(_REQUIRED - keys)}, unexpected {sorted(str(key) for key in keys - _ENVELOPE)}"
             )
         type_, seq, time = wire["type"], wire["seq"], wire["time"]
-        if not (isinstance(type_, str) and is_count(seq) and type(time) is int and time >= -MAX_SAFE_INT):
+        if not (isinstance(type_, str) and is_count(seq) and is_safe_int(time)):
             raise InvalidEnvelopeError("invalid event envelope: type must be text, seq and time integers")
         data = freeze_json(wire["data"])
-        if len(keys) == 4:
-            return cls(type_, seq, time, data)
         if "ignorable" in wire and wire["ignorable"] is not True:
             raise InvalidEnvelopeError("invalid event envelope: ignorable must be true when present")
         sources = None
