@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from dsh.cordis.jsonio import JsonObject, JsonValue
 
     from .session import Session
-    from .session_event import SessionEvent, SessionHeader
+    from .session_event import SessionEvent
+    from .session_header import SessionHeader
     from .session_store import SessionPreparation
 
 M = TypeVar("M", bound=ConfigModel)
@@ -214,6 +215,17 @@ class SessionPersistence(Service, name="sessionPersistence"):
         return None
 
 
+# -- default model ------------------------------------------------------------------------------------------------
+
+
+class AgentDefaultModel(Service, name="agentDefaultModel"):
+    """The route of agents that name none; read at each turn."""
+
+    @abstractmethod
+    def current_selection(self) -> Mapping[str, Any] | None:
+        """``{"provider", "model", "reasoningEffort"?}`` of the first usable candidate; ``None`` without one."""
+
+
 # -- approval -----------------------------------------------------------------------------------------------------
 
 ApprovalOutcome = Literal["allowed-once", "rejected", "cancelled", "unavailable"]
@@ -237,6 +249,7 @@ class Approval(Service, name="approval"):
 
 
 __all__ = [
+    "AgentDefaultModel",
     "Approval",
     "ApprovalOutcome",
     "SessionLocation",

@@ -1,0 +1,56 @@
+"""Log lines on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (s), level, logger, message, and the traceback text if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line for ``record``."""
+        from dsh.cordis.jsonio import encode_str
+
+        line = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return encode_str(line)
+
+
+class TextFormatter(logging.Formatter):
+    """``dsh: message`` for a person; tracebacks only when asked for."""
+
+    def __init__(self, *, traceback: bool) -> None:
+        super().__init__()
+        self._traceback = traceback
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line for ``record``."""
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        name = record.name.removeprefix("dsh.").removeprefix("dsh")
+        text = f"dsh: {level}{f'[{name}] ' if name else ''}{record.getMessage()}"
+        if record.exc_info and self._traceback:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def configure(*, verbosity: int, form: str) -> None:
+    """Send the product's log records to standard error.
+
+    ``verbosity`` -1 shows errors, 0 warnings, 1 information, 2 debug and tracebacks.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(traceback=verbosity > 0))
+    logger = logging.getLogger("dsh")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))

@@ -1,0 +1,97 @@
+"""The ``dsh`` command: global options, and commands that are imported when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "run": "dsh.cli.run",
+    "exec": "dsh.cli.exec",
+    "resume": "dsh.cli.resume",
+    "sessions": "dsh.cli.sessions",
+    "config": "dsh.cli.config",
+    "settings": "dsh.cli.settings",
+    "init": "dsh.cli.init",
+    "local": "dsh.cli.local",
+    "dev": "dsh.cli.dev",
+}
+
+
+class LazyCommands(TyperGroup):
+    """Finds commands by name in a table and imports only the one that runs."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All command names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command ``cmd_name``, imported now."""
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = typer.main.get_command(importlib.import_module(module).app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    help="Run AI agents from one file, cordis.yml.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from dsh import __version__
+
+        typer.echo(f"dsh {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    home: Annotated[
+        str | None, typer.Option(help="Home folder instead of $DSH_HOME or ~/.dsh.", metavar="PATH")
+    ] = None,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More log lines; twice for debug.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")] = False,
+    log_format: Annotated[str, typer.Option(help="Form of log lines on standard error: text or json.")] = "text",
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours, as with NO_COLOR.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that come before the command."""
+    if log_format not in ("text", "json"):
+        raise typer.BadParameter(f"{log_format!r} is not one of text, json", param_hint="--log-format")
+    if home is not None:
+        os.environ["DSH_HOME"] = os.path.abspath(os.path.expanduser(home))
+    if no_color:
+        os.environ["NO_COLOR"] = "1"
+    from dsh.cli.logs import configure
+
+    configure(verbosity=-1 if quiet else verbose, form=log_format)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader left; nothing more can be said there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The agent loop as a plugin: the factory of agents, their shared limits, and the agents a composition names.
+
+Row ``agent-loop``. Prompt variables ``provider``, ``model`` and ``cwd`` describe the agent being prompted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import ConfigModel, Context, Service, field, owned
+from dsh.llm.service import Llm
+
+from .agent import Agent, AgentHandle, AgentOptions, CreateAgentOptions, ResumeAgentOptions
+from .agents import Agents
+from .configured_agents import AgentRow, ConfiguredAgents
+from .creation import Lifecycle, create_agent, create_now, resume_agent
+from .seams import AgentDefaultModel, install_settings_section
+from .session_store import Sessions
+from .system_prompt import SystemPrompt
+from .tasks import TaskOwner
+from .tools import Tools
+
+if TYPE_CHECKING:
+    from .system_prompt import AssembleContext
+
+
+class LoopSettings(ConfigModel):
+    """The part of the row that a user may set live: section ``agent-loop``."""
+
+    max_parallel_tool_calls: int = field(
+        10, min=1, live=True, description="Tool calls of one step that may run at once, per agent"
+    )
+
+
+class Config(LoopSettings):
+    """Row config of the agent loop."""
+
+    agents: list[AgentRow] = field(default_factory=list, description="Agents started with this row")
+
+
+class AgentLoop(Service, name="agentLoop"):
+    """Creates and drives agents. Everything else reaches them through ``ctx.agents``."""
+
+    Config = Config
+
+    def __init__(
+        self,
+        ctx: Context,
+        config: Config,
+        agents: Agents,
+        sessions: Sessions,
+        llm: Llm,
+        tools: Tools,
+        system_prompt: SystemPrompt,
+    ) -> None:
+        self.agents = agents
+        self.sessions = sessions
+        self.llm = llm
+        self.tools = tools
+        self.system_prompt = system_prompt
+        self.tasks = TaskOwner()
+        self.lifecycles: set[Lifecycle] = set()
+        self.closing = False
+        limits = LoopSettings.validate({"maxParallelToolCalls": config.max_parallel_tool_calls})
+        self._limits = install_settings_section(ctx, "agent-loop", LoopSettings, limits)
+        self.configured = ConfiguredAgents(self, config.agents)
+        ctx.defer(self._close)
+        agents.set_factory(self)
+        system_prompt.variable("provider", lambda scope: self._route_of(scope, "provider"))
+        system_prompt.variable("model", lambda scope: self._route_of(scope, "model"))
+        system_prompt.variable("cwd", _cwd_of)
+
+    async def start(self) -> None:
+        """Start the agents that the row names."""
+        self.configured.start()
+
+    @property
+    def max_parallel_tool_calls(self) -> int:
+        """The cap in force for the next tool group."""
+        return self._limits.get().max_parallel_tool_calls
+
+    def on_update(self, new: Config, old: Config, changed: object) -> bool:
+        """Take an edited row in place: the cap for the next group, agents by label."""
+        self._limits.rebase(LoopSettings.validate({"maxParallelToolCalls": new.max_parallel_tool_calls}))
+        self.configured.update(new.agents)
+        return True
+
+    def default_selection(self) -> Mapping[str, Any] | None:
+        """The deployment's default route, if one is usable now."""
+        service = self.ctx.get(AgentDefaultModel)
+        return None if service is None else service.current_selection()
+
+    # -- factory --------------------------------------------------------------------------------------------------
+
+    async def create_agent(self, owner: Context, options: CreateAgentOptions) -> AgentHandle:
+        """See :func:`dsh.core.creation.create_agent`."""
+        return await create_agent(self, owner, options)
+
+    async def resume(self, owner: Context, options: ResumeAgentOptions) -> AgentHandle:
+        """See :func:`dsh.core.creation.resume_agent`."""
+        return await resume_agent(self, owner, options)
+
+    @owned
+    def create(
+        self, caller: Context, agent_id: str, options: AgentOptions | None = None, meta: Mapping[str, Any] | None = None
+    ) -> Agent:
+        """Create an agent under exactly this id at once, owned by the calling fiber."""
+        lifecycle = create_now(self, caller, agent_id, options or AgentOptions(), dict(meta or {}))
+        assert lifecycle.agent is not None
+        return lifecycle.agent
+
+    # -- details --------------------------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        """End every agent, and every creation under way, together."""
+        self.closing = True
+        self.configured.close()
+        await asyncio.gather(*(lifecycle.dispose() for lifecycle in list(self.lifecycles)))
+        await self.tasks.join()
+
+    def _route_of(self, scope: AssembleContext, key: str) -> str | None:
+        agent = scope.agent
+        if agent is None:
+            return None
+        options: AgentOptions = agent.options
+        if options.provider is None and options.model is None:
+            selection = self.default_selection()
+            return None if selection is None else selection[key]
+        value: str | None = getattr(options, key)
+        return value
+
+
+def _cwd_of(scope: AssembleContext) -> str | None:
+    agent = scope.agent
+    return None if agent is None else agent.session.header.cwd
+
+
+__all__ = ["AgentLoop", "Config", "LoopSettings"]

@@ -1,0 +1,285 @@
+"""The agents a composition names: started with the row, matched by label when the row is edited."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import ConfigModel, HarnessError, error_chain, field
+
+from .agent import MAX_SAFE_INTEGER, Agent, AgentOptions, CreateAgentOptions, ResumeAgentOptions
+from .agent_events import AgentConfigStartFailed, AgentPreStep, notify
+from .creation import create_now
+from .seams import SessionPersistence
+from .texts import NO_PERSISTENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dsh.cordis import Context
+
+    from .agent_loop import AgentLoop
+
+DRAIN_SECONDS = 10.0
+
+
+class AgentRow(ConfigModel):
+    """One configured agent."""
+
+    id: str = field(min=1, description="Label: names the agent in logs and prefixes fresh session ids")
+    session_id: str | None = field(None, min=1, description="Stable identity: resumed if stored, else created")
+    resume_session_id: str | None = field(None, description="Stored session that must be resumed")
+    provider: str | None = field(None, description="Model provider; without one the default model answers")
+    model: str | None = field(None, description="Model id at that provider")
+    max_tokens: int | None = field(None, min=1, max=MAX_SAFE_INTEGER, description="Output cap of one reply, tokens")
+    cwd: str | None = field(None, description="Workspace of a fresh session, absolute or relative to the config")
+
+    def options(self) -> AgentOptions:
+        """The route this row asks for."""
+        return AgentOptions(self.provider, self.model, self.max_tokens)
+
+
+def check_rows(rows: Sequence[AgentRow]) -> None:
+    """Refuse contradicting identities before anything starts."""
+    labels: set[str] = set()
+    identities: dict[str, str] = {}
+    for row in rows:
+        if row.id in labels:
+            raise HarnessError(f'agents: label "{row.id}" is used twice', code="DUPLICATE_LABEL")
+        labels.add(row.id)
+        if row.session_id and row.resume_session_id:
+            text = f'agent "{row.id}": sessionId and resumeSessionId are mutually exclusive'
+            raise HarnessError(text, code="INVALID_CONFIG")
+        identity = row.session_id or row.resume_session_id
+        if identity is None or identity == "":
+            continue
+        if identity in identities:
+            text = f'agents "{identities[identity]}" and "{row.id}" use duplicate exact session identity "{identity}"'
+            raise HarnessError(text, code="INVALID_CONFIG")
+        identities[identity] = row.id
+
+
+class _Configured:
+    """One started row: its session id and how to end it."""
+
+    def __init__(self, row: AgentRow, session_id: str) -> None:
+        self.row = row
+        self.session_id = session_id
+        self.agent: Agent | None = None
+        self.error: BaseException | None = None
+        self.dispose: Callable[[], Awaitable[None]] | None = None
+        self.starting: asyncio.Task[None] | None = None
+
+
+class ConfiguredAgents:
+    """Starts, keeps and ends the agents of the row, one per label."""
+
+    def __init__(self, loop: AgentLoop, rows: Sequence[AgentRow]) -> None:
+        self._loop = loop
+        self._rows = list(rows)
+        self._started: dict[str, _Configured] = {}
+        self._closing = False
+
+    def start(self) -> None:
+        """Start every row in order. Raises ``HarnessError`` for contradicting rows; nothing has started then."""
+        rows = [self._with_launcher_identity(row) for row in self._rows]
+        check_rows(rows)
+        for row in rows:
+            self._start_row(row)
+
+    def update(self, rows: Sequence[AgentRow]) -> None:
+        """Follow an edited list: new labels start, vanished ones end, changed ones restart, the rest stay."""
+        rows = [self._with_launcher_identity(row) for row in rows]
+        check_rows(rows)
+        wanted = {row.id: row for row in rows}
+        for label, configured in list(self._started.items()):
+            row = wanted.get(label)
+            if row is None or row != configured.row:
+                del self._started[label]
+                self._retire(configured)
+        for label, row in wanted.items():
+            if label not in self._started:
+                self._start_row(row)
+
+    def sessions(self) -> list[tuple[str, str]]:
+        """``(label, session id)`` of every started row."""
+        return [(label, configured.session_id) for label, configured in self._started.items()]
+
+    def agent(self, label: str) -> Agent | None:
+        """The live agent behind ``label``."""
+        configured = self._started.get(label)
+        return None if configured is None else configured.agent
+
+    async def settled(self) -> None:
+        """Return once no start is under way."""
+        while starting := [c.starting for c in self._started.values() if c.starting and not c.starting.done()]:
+            await asyncio.wait(starting)
+
+    def failures(self) -> list[tuple[str, BaseException]]:
+        """``(label, error)`` of every row whose restore or resume failed."""
+        return [(label, c.error) for label, c in self._started.items() if c.error is not None]
+
+    def close(self) -> None:
+        """The loop unloads: starts under way end silently, with their agents."""
+        self._closing = True
+        for configured in self._started.values():
+            if configured.starting is not None:
+                configured.starting.cancel()
+
+    # -- one row --------------------------------------------------------------------------------------------------
+
+    def _start_row(self, row: AgentRow) -> None:
+        if row.resume_session_id:
+            configured = _Configured(row, row.resume_session_id)
+            self._start_later(configured, "resume", self._resume)
+        elif row.session_id:
+            configured = _Configured(row, row.session_id)
+            if self._persistence() is None and not self._loader_is_settling():
+                self._create(configured)
+            else:
+                self._start_later(configured, "restore", self._restore)
+        elif (minted := self._minted().get(row.id)) is not None:
+            configured = _Configured(row, minted)
+            self._start_later(configured, "restore", self._restore)
+        else:
+            configured = _Configured(row, f"{row.id}-session-{uuid.uuid4()}")
+            self._minted()[row.id] = configured.session_id
+            self._create(configured)
+        self._started[row.id] = configured
+
+    def _create(self, configured: _Configured) -> None:
+        loop, row = self._loop, configured.row
+        lifecycle = create_now(loop, loop.ctx, configured.session_id, row.options(), self._meta(row))
+        configured.agent, configured.dispose = lifecycle.agent, lifecycle.dispose
+
+    def _start_later(
+        self, configured: _Configured, verb: str, start: Callable[[_Configured], Awaitable[None]]
+    ) -> None:
+        async def run() -> None:
+            try:
+                await start(configured)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                if not self._closing:
+                    configured.error = error
+                    self._report(configured, verb, error)
+
+        name = f"agentLoop.{verb}({configured.row.id})"
+        configured.starting = self._loop.tasks.start(run(), name=name)
+
+    async def _restore(self, configured: _Configured) -> None:
+        """Resume the session if it is stored, else create it under the same id."""
+        loop, session_id = self._loop, configured.session_id
+        persistence = await self._await_persistence(give_up=True)
+        await self._until_gone(session_id)
+        if persistence is None:
+            self._create(configured)
+            return
+        try:
+            await self._resume(configured)
+        except Exception:
+            if any(header.id == session_id for header in await persistence.list()):
+                raise
+            options = CreateAgentOptions(
+                session_id, self._meta(configured.row), agent_options=configured.row.options(), reserve=True
+            )
+            handle = await loop.create_agent(loop.ctx, options)
+            configured.agent, configured.dispose = handle.agent, handle.dispose
+
+    async def _resume(self, configured: _Configured) -> None:
+        loop = self._loop
+        await self._await_persistence(give_up=False)
+        await self._until_gone(configured.session_id)
+        options = ResumeAgentOptions(configured.session_id, agent_options=configured.row.options())
+        handle = await loop.resume(loop.ctx, options)
+        configured.agent, configured.dispose = handle.agent, handle.dispose
+
+    def _retire(self, configured: _Configured) -> None:
+        """End an agent whose row left: at its next step boundary, after ten seconds at the latest."""
+        if configured.starting is not None:
+            configured.starting.cancel()
+        self._minted().pop(configured.row.id, None)
+        if configured.agent is not None and configured.dispose is not None:
+            work = _drain(configured.agent, configured.dispose)
+            self._loop.tasks.start(work, name=f"agentLoop.retire({configured.row.id})")
+
+    # -- details --------------------------------------------------------------------------------------------------
+
+    def _persistence(self) -> SessionPersistence | None:
+        return self._loop.ctx.get(SessionPersistence)
+
+    def _loader_is_settling(self) -> bool:
+        return self._loop.ctx.get("loader") is not None
+
+    async def _await_persistence(self, *, give_up: bool) -> SessionPersistence | None:
+        """Persistence, once the rest of the composition had its chance to provide it."""
+        if (persistence := self._persistence()) is not None:
+            return persistence
+        arrived = asyncio.Event()
+        waiting = self._loop.ctx.inject([SessionPersistence], lambda _ctx: arrived.set())
+        try:
+            settled = asyncio.ensure_future(self._loop.ctx.root.settle())
+            there = asyncio.ensure_future(arrived.wait())
+            await asyncio.wait({settled, there}, return_when=asyncio.FIRST_COMPLETED)
+            settled.cancel()
+            if not arrived.is_set() and not give_up:
+                self._loop.ctx.logger.warning("%s; waiting for one", NO_PERSISTENCE)
+                await there
+            there.cancel()
+            return self._persistence()
+        finally:
+            await waiting.dispose()
+
+    async def _until_gone(self, session_id: str) -> None:
+        """Wait until an older lifecycle of this id, draining after a reload, has left both registries."""
+        for lifecycle in list(self._loop.lifecycles):
+            if lifecycle.session_id == session_id:
+                await lifecycle.dispose()
+
+    def _meta(self, row: AgentRow) -> dict[str, Any]:
+        cwd = row.cwd
+        if cwd is None:
+            return {"cwd": str(self._loop.ctx.base_dir)} if self._loop.ctx.base_dir else {}
+        return {"cwd": str((self._loop.ctx.base_dir / cwd).resolve() if self._loop.ctx.base_dir else cwd)}
+
+    def _minted(self) -> dict[str, str]:
+        """Label to session id, kept by the process so that a remounted row finds its sessions again."""
+        shared: dict[str, str] | None = self._loop.ctx.get("configuredAgentSessions")
+        return shared if shared is not None else {}
+
+    def _with_launcher_identity(self, row: AgentRow) -> AgentRow:
+        identities: Mapping[str, Mapping[str, Any]] | None = self._loop.ctx.get("configuredAgentIdentities")
+        identity = (identities or {}).get(row.id)
+        if identity is None:
+            return row
+        key = "resumeSessionId" if identity.get("resume") else "sessionId"
+        wire = {k: v for k, v in row.to_wire().items() if k not in ("sessionId", "resumeSessionId")}
+        return AgentRow.validate({**wire, key: identity["id"]})
+
+    def _report(self, configured: _Configured, verb: str, error: Exception) -> None:
+        ctx: Context = self._loop.ctx
+        ctx.logger.warning(
+            'agent "%s": config-driven %s of "%s" failed: %s',
+            configured.row.id,
+            verb,
+            configured.session_id,
+            error_chain(error),
+        )
+        notify(ctx, AgentConfigStartFailed(session_id=configured.session_id, error=error))
+
+
+async def _drain(agent: Agent, dispose: Callable[[], Awaitable[None]]) -> None:
+    async def stop(event: AgentPreStep, proceed: Callable[[], Awaitable[Any]]) -> Any:
+        agent.cancel({"kind": "disposed"}, keep_inbox=True)
+        return await proceed()
+
+    agent.ctx.on(AgentPreStep, stop, prepend=True)
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await agent.when_idle()
+    except TimeoutError:
+        pass
+    await dispose()

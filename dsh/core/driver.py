@@ -1,0 +1,434 @@
+"""The agent loop: how input becomes turns, and turns become steps.
+
+A *turn* takes one prompt (and whatever waits for the next step) to quiet; a *step* is one model reply with its tool
+calls. Everything the model sees and says is appended to the session first, in this order::
+
+    turn/start  inbox claim  step/start  user/message…  request/header?  assistant/chunk…  assistant/message
+    (tool/call  tool/result)…  step/end  …next step…  turn/end
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from dsh.cordis import AbortController, AbortSignal, HarnessError, error_chain
+from dsh.llm.assembler import BlockAssembler
+from dsh.llm.failure import LlmError, LlmFailure
+from dsh.llm.message import create_assistant_message
+
+from .agent_events import (
+    AgentError,
+    AgentPreStep,
+    AgentRequestError,
+    AgentStatus,
+    AgentTurnStopping,
+    Enter,
+    InboxDiscarded,
+    Reject,
+    notify,
+)
+from .inbox import Claim, Inbox
+from .request_builder import BuiltRequest, RequestBuilder
+from .runtime_context import RuntimeContext
+from .system_prompt import AssembleContext, render_prompt
+from .tasks import TaskOwner
+from .tool_batch import ToolBatch
+
+if TYPE_CHECKING:
+    from dsh.cordis import Context, Emit
+    from dsh.llm.types import Message
+
+    from .agent import AbortCause, AgentOptions, AgentState, InboxTarget
+    from .agent_loop import AgentLoop
+    from .session import Session
+    from .system_prompt import Assembly
+
+T = TypeVar("T")
+Phase = Literal["idle", "maintenance", "running"]
+
+COMPLETED: dict[str, Any] = {"kind": "completed"}
+MAX_TOKENS: dict[str, Any] = {"kind": "max-tokens"}
+BLOCKED: dict[str, Any] = {"kind": "blocked"}
+
+
+@dataclass(slots=True)
+class Turn:
+    """One open turn. ``claim`` holds input taken for a step that has not started yet."""
+
+    number: int
+    step: int = 0
+    claim: Claim = field(default_factory=Claim)
+    opening_failure: BaseException | None = None
+
+
+class Driver:
+    """The live driver of one session; see :class:`dsh.core.agent.Agent` for the public contract."""
+
+    def __init__(self, loop: AgentLoop, session: Session, options: AgentOptions) -> None:
+        self.id = session.id
+        self.options = options
+        self.session = session
+        self.ctx: Context = loop.ctx  # replaced by the agent's own scope when it is constructed
+        self.tasks = TaskOwner()
+        self.closed = False
+        self.inbox = Inbox(session, self, self._notify)
+        self._loop = loop
+        self._requests = RequestBuilder(loop, self)
+        self._runtime_context = RuntimeContext(session)
+        self._phase: Phase = "idle"
+        self._abort = AbortController()
+        self._turn = Turn(_last_turn(session))
+        self._wake_requested = False
+        self._drop_claim = False
+        self._activity: asyncio.Future[None] | None = None
+        self._returned_once: set[str] = set()
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> AgentState:
+        return "running" if self._phase == "running" else "idle"
+
+    def send(self, message: Message, target: InboxTarget, wakeup: bool) -> None:
+        if self.closed:
+            raise HarnessError(f'agent "{self.id}" is disposed', code="AGENT_DISPOSED")
+        late = wakeup and self._phase != "idle" and self._abort.signal.aborted
+        self.inbox.append("next-turn" if late else target, message)
+        if wakeup:
+            self._wake(late)
+
+    def followup(self, message: Message) -> None:
+        self.send(message, "next-turn", True)
+
+    def steer(self, message: Message) -> None:
+        self.send(message, "next-step", True)
+
+    def inject(self, message: Message) -> None:
+        self.send(message, "next-step", False)
+
+    def cancel(self, cause: AbortCause, keep_inbox: bool = False) -> None:
+        if self._phase == "idle":
+            return
+        try:
+            if not keep_inbox:
+                self._wake_requested = False
+                self._drop_claim = True
+                self.inbox.clear()
+        finally:
+            self._abort.abort(dict(cause))
+
+    async def when_idle(self) -> None:
+        while self._activity is not None:
+            await asyncio.shield(self._activity)
+
+    def run_maintenance(self, job: Callable[[AbortSignal], Awaitable[T]]) -> Awaitable[T]:
+        if self._phase != "idle":
+            raise HarnessError(f'agent "{self.id}" already has active work', code="AGENT_BUSY")
+        self._begin("maintenance")
+        try:
+            work = job(self._abort.signal)
+        except BaseException:
+            self._end_activity()
+            raise
+
+        async def run() -> T:
+            try:
+                return await work
+            finally:
+                self._end_activity()
+
+        return self.tasks.start(run(), name=f"maintenance {self.id}")
+
+    # -- activity -------------------------------------------------------------------------------------------------
+
+    def _wake(self, late: bool = False) -> None:
+        if self._phase == "idle":
+            self._loop.agents.with_initiator(self, self._start)
+        elif (self._phase == "maintenance" or late) and not self._disposed:
+            self._wake_requested = True
+
+    @property
+    def _disposed(self) -> bool:
+        cause = self._abort.signal.reason
+        return isinstance(cause, dict) and cause.get("kind") == "disposed"
+
+    def _start(self) -> asyncio.Task[None] | None:
+        """Open the first turn at once; the rest of the activity runs in the driver's own task.
+
+        The task is created inside this agent's initiator scope and so inherits it.
+        """
+        self._begin("running")
+        turn = self._open_turn()
+        if turn is None:
+            self._end_activity()
+            return None
+        return self.tasks.start(self._drive(turn), name=f"agent {self.id}")
+
+    def _begin(self, phase: Phase) -> None:
+        self._activity = asyncio.get_running_loop().create_future()
+        self._abort = AbortController()
+        self._wake_requested = False
+        self._drop_claim = False
+        self._phase = phase
+        if phase == "running":
+            self._notify(AgentStatus(agent=self, status="running"))
+
+    def _end_activity(self) -> None:
+        was, self._phase = self._phase, "idle"
+        activity, self._activity = self._activity, None
+        replay = self._wake_requested
+        if was == "running":
+            self._notify(AgentStatus(agent=self, status="idle"))
+        if activity is not None:
+            activity.set_result(None)
+        if replay and self._phase == "idle" and self.inbox.has_pending:
+            self._wake()
+
+    async def _drive(self, turn: Turn | None) -> None:
+        """Run turns until nothing is pending or one of them stops the driver."""
+        try:
+            while turn is not None and await self._run_turn(turn) and self.inbox.has_pending:
+                self._abort = AbortController()
+                self._wake_requested = False
+                self._drop_claim = False
+                turn = self._open_turn()
+        finally:
+            self._end_activity()
+
+    # -- turn -----------------------------------------------------------------------------------------------------
+
+    def _open_turn(self) -> Turn | None:
+        """Log ``turn/start`` and claim the first input; ``None`` when the turn never began."""
+        signal = self._abort.signal
+        if signal.aborted:
+            return None
+        number = self._turn.number + 1
+        try:
+            self.session.append("turn/start", {"turn": number})
+        except Exception as error:
+            self._report(error, number, 0)
+            return None
+        turn = self._turn = Turn(number)
+        try:
+            signal.raise_if_aborted()
+            self.inbox.claim("next-turn", number, turn.claim)
+        except Exception as error:
+            turn.opening_failure = error
+        return turn
+
+    async def _run_turn(self, turn: Turn) -> bool:
+        """Run one opened turn to its ``turn/end``; True when the driver may go on with the next one."""
+        end: dict[str, Any] | None = None
+        capped, go_on = False, True
+        signal = self._abort.signal
+        try:
+            if turn.opening_failure is not None:
+                raise turn.opening_failure
+            while True:
+                signal.raise_if_aborted()
+                assembly, decision = await self._decide_step(turn, signal)
+                if isinstance(decision, Reject):
+                    turn.claim.settle()
+                    end, go_on = BLOCKED, False
+                    break
+                if not decision.messages and end is not None:
+                    break
+                if not decision.messages and turn.step == 0:
+                    end, go_on = COMPLETED, False
+                    break
+                with self._step_brackets(turn):
+                    self._enter_messages(decision.messages)
+                    end = await self._run_step(assembly, turn, signal)
+                    capped |= end is MAX_TOKENS
+                signal.raise_if_aborted()
+                if end is not None and not self.inbox.has_next_step:
+                    await self._loop.ctx.serial(AgentTurnStopping(agent=self, turn=turn.number, signal=signal))
+                    signal.raise_if_aborted()
+                    if not self.inbox.has_next_step:
+                        break
+                self.inbox.claim("next-step", turn.number, turn.claim)
+        except Exception as error:
+            go_on = False
+            if signal.aborted:
+                end = {"kind": "aborted", "reason": self._abort_cause()}
+            else:
+                end = {"kind": "error", "error": _failure_of(error)}
+                self._report(error, turn.number, turn.step)
+        except BaseException:  # the host ends this task: close the brackets, then let it
+            self._abort.abort({"kind": "disposed"})
+            end = {"kind": "aborted", "reason": self._abort_cause()}
+            raise
+        finally:
+            self._give_back(turn)
+            if capped and end is not None and end["kind"] == "completed":
+                end = MAX_TOKENS
+            try:
+                self.session.append("turn/end", {"turn": turn.number, "reason": end})
+            except Exception as error:
+                go_on = False
+                self._report(error, turn.number, turn.step)
+        return go_on
+
+    async def _decide_step(self, turn: Turn, signal: AbortSignal) -> tuple[Assembly, Enter | Reject]:
+        """Assemble the prompt and let ``agent/pre-step`` decide what enters the next step."""
+        assembly = await self._loop.system_prompt.assemble(AssembleContext(scope=self, signal=signal, agent=self))
+        signal.raise_if_aborted()
+        claimed = turn.claim.messages
+        context = self._runtime_context.propose(assembly)
+        proposed = claimed if context is None else (*claimed, context)
+        event = AgentPreStep(agent=self, messages=claimed, turn=turn.number, step=turn.step + 1, signal=signal)
+
+        async def enter() -> Enter | Reject:
+            return Enter(proposed)
+
+        decision = await self._loop.ctx.waterfall(event, enter)
+        signal.raise_if_aborted()
+        if not (isinstance(decision, Enter) and decision.messages):
+            turn.claim.settle()  # refused or emptied: a decision, not an accident
+        return assembly, decision
+
+    def _enter_messages(self, messages: tuple[Message, ...]) -> None:
+        for message in messages:
+            self._runtime_context.observe(self.session.append("user/message", message, "append"))
+
+    def _give_back(self, turn: Turn) -> None:
+        """Return input claimed for a step that never started to the front of its list, once per message."""
+        try:
+            for target, messages in turn.claim.items():
+                kept = [m for m in messages if not self._drop_claim and m["id"] not in self._returned_once]
+                for message in messages:
+                    if message not in kept:
+                        self._notify(InboxDiscarded(agent=self, message=message))
+                        if not self._drop_claim:
+                            text = f'message "{message["id"]}" was discarded: its step failed to start twice'
+                            self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn.number, turn.step)
+                self._returned_once.update(m["id"] for m in kept)
+                self.inbox.splice(target, 0, 0, kept)
+        except Exception as error:
+            self._report(error, turn.number, turn.step)
+        turn.claim.settle()
+
+    # -- step -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _step_brackets(self, turn: Turn) -> Iterator[None]:
+        """``step/start`` … ``step/end`` around one step, whatever happens inside."""
+        where = {"turn": turn.number, "step": turn.step + 1}
+        self.session.append("step/start", where)
+        turn.step += 1
+        turn.claim.settle()
+        try:
+            yield
+        finally:
+            self.session.append("step/end", where)
+
+    async def _run_step(self, assembly: Assembly, turn: Turn, signal: AbortSignal) -> dict[str, Any] | None:
+        """One model reply and its tools; ``None`` when the model is owed their results."""
+        system = render_prompt(assembly)
+        while True:
+            request = await self._requests.build(assembly, system, turn=turn.number, step=turn.step, signal=signal)
+            reply = await self._receive(request, turn, signal)
+            finish = reply.finish
+            if finish["kind"] not in ("error", "aborted"):
+                break
+            await self._recover(request, LlmFailure.from_wire(finish["failure"]), turn, signal)
+        if finish["kind"] == "max-tokens":
+            return MAX_TOKENS
+        calls = reply.tool_calls()
+        if not calls:
+            return COMPLETED
+        batch = ToolBatch(self._loop, self, turn=turn.number, step=turn.step, signal=signal)
+        return COMPLETED if await batch.run(calls) else None
+
+    async def _receive(self, request: BuiltRequest, turn: Turn, signal: AbortSignal) -> BlockAssembler:
+        """Log one stream chunk by chunk and, unless it failed, the assembled message."""
+        reply, sources = BlockAssembler(), []
+        where = {"turn": turn.number, "step": turn.step}
+        append = self.session.append
+        async with aclosing(request.stream()) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
+                if signal.aborted:
+                    break
+                event = append("assistant/chunk", {**where, "chunk": chunk})
+                sources.append(event.seq)
+                reply.push(event.data["chunk"])
+        if signal.aborted:
+            if blocks := reply.interrupted_blocks():
+                self._log_reply(request, blocks, reply, sources, where, interrupted=True)
+            signal.raise_if_aborted()
+        if reply.finish["kind"] not in ("error", "aborted"):
+            self._log_reply(request, reply.blocks(), reply, sources, where)
+        return reply
+
+    def _log_reply(
+        self,
+        request: BuiltRequest,
+        blocks: list[Any],
+        reply: BlockAssembler,
+        sources: list[int],
+        where: dict[str, int],
+        *,
+        interrupted: bool = False,
+    ) -> None:
+        config = request.request.config
+        state = None if interrupted else reply.replay_state
+        data: dict[str, Any] = {
+            **where,
+            "message": create_assistant_message(blocks, config.provider, config.model, state),
+        }
+        if reply.usage is not None:
+            data["usage"] = reply.usage
+        if interrupted:
+            data["interrupted"] = True
+        self.session.append("assistant/message", data, "append", tuple(sources))
+
+    async def _recover(self, request: BuiltRequest, failure: LlmFailure, turn: Turn, signal: AbortSignal) -> None:
+        """Ask ``agent/request-error`` whether to send the request again; raises the failure otherwise."""
+        event = AgentRequestError(
+            agent=self,
+            turn=turn.number,
+            step=turn.step,
+            provider=request.request.config.provider,
+            failure=failure,
+            retry_policy=request.retry_policy,
+            signal=signal,
+        )
+
+        async def give_up() -> None:
+            return None
+
+        decision = await self._loop.ctx.waterfall(event, give_up)
+        signal.raise_if_aborted()
+        if decision != "retry":
+            raise LlmError(failure)
+
+    # -- reporting ------------------------------------------------------------------------------------------------
+
+    def _abort_cause(self) -> dict[str, Any]:
+        cause = self._abort.signal.reason
+        return cause if isinstance(cause, dict) else {"kind": "disposed"}
+
+    def _notify(self, event: Emit) -> None:
+        notify(self._loop.ctx, event)
+
+    def _report(self, error: BaseException, turn: int, step: int) -> None:
+        self._notify(AgentError(agent=self, turn=turn, step=step, error=error))
+
+
+def _last_turn(session: Session) -> int:
+    for event in reversed(session.events):
+        if event.type == "turn/start":
+            number: int = event.data["turn"]
+            return number
+    return 0
+
+
+def _failure_of(error: Exception) -> dict[str, Any]:
+    """What ``turn/end`` says about ``error``: a model failure keeps its fields, anything else is UNKNOWN."""
+    if isinstance(error, LlmError):
+        return error.failure.to_wire()
+    return {"message": error_chain(error), "code": "UNKNOWN"}

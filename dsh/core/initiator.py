@@ -1,0 +1,82 @@
+"""Who caused the code now running: an agent, carried along every await and task of its work."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dsh.cordis import HarnessError
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+T = TypeVar("T")
+
+
+class Boundary:
+    """One entry into an initiator scope, linked to the one it was entered from."""
+
+    __slots__ = ("agent", "parent")
+
+    def __init__(self, agent: Agent | None, parent: Boundary | None) -> None:
+        self.agent = agent
+        self.parent = parent
+
+
+class InitiatorScope:
+    """Tracks the initiating agent in a context variable and knows which boundaries are still open."""
+
+    def __init__(self) -> None:
+        self._current: ContextVar[Boundary | None] = ContextVar("initiator", default=None)
+        self._open: dict[Boundary, asyncio.Future[Any] | None] = {}
+        self._closing = False
+        self._closed = False
+
+    def current(self) -> Agent | None:
+        """The initiating agent; ``None`` outside of any."""
+        self._refuse(self._closed)
+        boundary = self._current.get()
+        return None if boundary is None else boundary.agent
+
+    def enter(self, agent: Agent | None, operation: Callable[[], T]) -> T:
+        """Run ``operation`` on behalf of ``agent`` and return exactly what it returns.
+
+        A returned coroutine becomes a task, so that it keeps the scope across its awaits.
+        """
+        self._refuse(self._closing)
+        boundary = Boundary(agent, self._current.get())
+        context = copy_context()
+        context.run(self._current.set, boundary)
+        self._open[boundary] = None
+        try:
+            result: Any = context.run(operation)
+            if inspect.iscoroutine(result):
+                result = asyncio.get_running_loop().create_task(result, context=context)
+        except BaseException:
+            del self._open[boundary]
+            raise
+        if isinstance(result, asyncio.Future) and not result.done():
+            self._open[boundary] = result
+            result.add_done_callback(lambda _: self._open.pop(boundary, None))
+        else:
+            del self._open[boundary]
+        return result  # type: ignore[no-any-return]
+
+    async def drain(self) -> None:
+        """Refuse new boundaries and wait for open ones, except the chain this call was made from."""
+        self._closing = True
+        own: set[Boundary] = set()
+        boundary = self._current.get()
+        while boundary is not None:
+            own.add(boundary)
+            boundary = boundary.parent
+        while waiting := [work for one, work in self._open.items() if work is not None and one not in own]:
+            await asyncio.wait(waiting)
+        self._closed = True
+
+    def _refuse(self, closed: bool) -> None:
+        if closed:
+            raise HarnessError("agent initiator scope is disposed", code="INITIATOR_CLOSED")

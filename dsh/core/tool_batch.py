@@ -1,0 +1,168 @@
+"""The tool calls of one step: groups, overlap, results in the model's order.
+
+Consecutive calls that are safe to overlap form a pool with at most ``cap`` bodies running; any other call runs alone.
+Policies never overlap. Whatever finishes first, results reach the log in the order the model asked, and every call
+gets exactly one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis.jsonio import JsonValue, decode
+from dsh.llm.message import create_tool_result_message
+
+from .tools import ToolInput
+from .texts import ABORTED_BEFORE_DISPATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dsh.cordis import AbortSignal
+    from dsh.llm.types import Block
+
+    from .agent_loop import AgentLoop
+    from .driver import Driver
+    from .session_event import SessionEvent
+    from .tools import ToolExecution
+
+
+class _Started:
+    """A call that is in the log and on its way."""
+
+    __slots__ = ("body", "call", "event", "execution")
+
+    def __init__(self, call: ToolInput, event: SessionEvent, execution: ToolExecution) -> None:
+        self.call = call
+        self.event = event
+        self.execution = execution
+        self.body: asyncio.Task[None] | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.body is None or self.body.done()
+
+
+class ToolBatch:
+    """Runs the calls of one assistant message. ``cap`` bodies at most run at once, read anew for each group."""
+
+    def __init__(self, loop: AgentLoop, agent: Driver, *, turn: int, step: int, signal: AbortSignal) -> None:
+        self._loop = loop
+        self._tools = loop.tools
+        self._agent = agent
+        self._where = {"turn": turn, "step": step}
+        self._signal = signal
+        self._waiting: deque[tuple[ToolInput, str]] = deque()
+        self._started: deque[_Started] = deque()
+        self._concluded = False
+
+    async def run(self, blocks: Sequence[Block]) -> bool:
+        """Run all calls; True when one of them concluded the turn.
+
+        Raises ``AbortError`` after an abort, once every call has its result, and the first internal failure
+        once every started body has ended.
+        """
+        for block in blocks:
+            call = ToolInput(
+                call_id=block["id"],
+                name=block["name"],
+                arguments=parse_arguments(block["arguments"]),
+                agent=self._loop.agents.current_initiator(),
+                signal=self._signal,
+            )
+            self._waiting.append((call, block["arguments"]))
+        try:
+            while self._waiting and not self._signal.aborted:
+                await self._run_group()
+            for call, raw in self._waiting:
+                self._skip(call, raw)
+        except BaseException:
+            await self._quiet()
+            raise
+        self._signal.raise_if_aborted()
+        return self._concluded
+
+    async def _run_group(self) -> None:
+        """One exclusive call, or a pool of safe ones up to the next call that is not."""
+        exclusive = not self._is_parallel()
+        cap = 1 if exclusive else self._loop.max_parallel_tool_calls
+        while True:
+            while self._started and self._started[0].settled:
+                await self._commit(self._started.popleft())
+            running = [one.body for one in self._started if one.body is not None and not one.body.done()]
+            if self._waiting and not self._signal.aborted and len(running) < cap and self._may_start(exclusive):
+                await self._start()
+                if exclusive:
+                    cap = 0
+            elif running:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            elif not self._started:
+                return
+
+    def _is_parallel(self) -> bool:
+        return self._tools.execution_mode(self._waiting[0][0]) == "parallel"
+
+    def _may_start(self, exclusive: bool) -> bool:
+        return exclusive or self._is_parallel()
+
+    async def _start(self) -> None:
+        call, raw = self._waiting.popleft()
+        event = self._log_call(call, raw)
+        execution = self._tools.start(call)
+        started = _Started(call, event, execution)
+        self._started.append(started)
+        if await execution.prepare():
+            name = f"tool {call.name} {call.call_id}"
+            started.body = self._agent.tasks.start(execution.dispatch(), name=name)
+
+    async def _commit(self, started: _Started) -> None:
+        if started.body is not None:
+            started.body.result()
+        result = await started.execution.commit()
+        data: dict[str, Any] = {
+            **self._where,
+            "message": create_tool_result_message(started.call.call_id, result.content, result.is_error),
+        }
+        if result.error is not None and result.error.info is not None:
+            data["error"] = result.error.info
+        if result.meta is not None:
+            data["meta"] = result.meta
+        self._agent.session.append("tool/result", data, "append", (started.event.seq,))
+        if result.additional_contexts:
+            inbox = self._agent.inbox
+            inbox.splice("next-step", len(inbox.next_step), 0, result.additional_contexts)
+        self._concluded |= result.concludes_turn
+
+    def _skip(self, call: ToolInput, raw: str) -> None:
+        """Answer a call that will never start, without telling result observers."""
+        event = self._log_call(call, raw)
+        content = [{"type": "text", "text": ABORTED_BEFORE_DISPATCH}]
+        data = {
+            **self._where,
+            "message": create_tool_result_message(call.call_id, content, is_error=True),
+            "error": {"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"},
+        }
+        self._agent.session.append("tool/result", data, "append", (event.seq,))
+
+    def _log_call(self, call: ToolInput, raw: str) -> SessionEvent:
+        data = {**self._where, "callId": call.call_id, "name": call.name, "arguments": raw}
+        return self._agent.session.append("tool/call", data)
+
+    async def _quiet(self) -> None:
+        """Wait for every started body after a failure; its result is lost with the step."""
+        bodies = [one.body for one in self._started if one.body is not None]
+        if bodies:
+            await asyncio.wait(bodies)
+
+
+def parse_arguments(raw: str) -> JsonValue:
+    """A model's argument text as a value: empty or null means no arguments, invalid JSON stays text."""
+    if not raw.strip():
+        return {}
+    try:
+        value = decode(raw)
+    except ValueError:
+        return raw
+    return {} if value is None else value

@@ -1,0 +1,158 @@
+"""What a running composition tells the outside: one line an event, or a few lines for a person.
+
+Row ``event-stream``, mounted by ``dsh run``. As ``stream-json`` standard output carries ``ready``, every
+``session_event``, ``config`` after each reload and at the end ``result``; as ``text`` a person reads short lines on
+standard error and final answers on standard output.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from dsh.core.agent import Agent
+from dsh.core.agent_loop import AgentLoop
+from dsh.core.agents import Agents
+from dsh.core.session_store import SessionAppended, Sessions
+from dsh.cordis import ConfigModel, Context, describe_error, field
+from dsh.llm.message import create_user_message
+
+from .outcome import Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from .stdout import LineOutput
+
+
+class Config(ConfigModel):
+    """How to report, and an optional prompt to start with."""
+
+    output: Literal["text", "json", "stream-json"] = field("text", description="Form of standard output")
+    prompt: str | None = field(None, description="First prompt for the agent")
+    agent: str | None = field(None, description="Label of the agent to prompt; the first one otherwise")
+    exit_when_idle: bool = field(False, description="Leave once no agent works any more")
+
+
+def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop) -> None:
+    """Report the composition's life and, when asked, drive it to its end."""
+    reporter = Reporter(ctx, config)
+    if config.output == "stream-json":
+        ctx.on(SessionAppended, reporter.session_event)
+    ctx.on("hmr/reload", reporter.reloaded)
+    ctx.on("hmr/config-update-applied", reporter.applied)
+    ctx.on("hmr/config-update-failed", reporter.refused)
+    ctx.spawn(lambda: _main(ctx, config, agents, sessions, loop, reporter), name="event stream", critical=True)
+
+
+class Reporter:
+    """Turns events into lines."""
+
+    def __init__(self, ctx: Context, config: Config) -> None:
+        self._out: LineOutput = ctx["stdout"] if ctx.get("stdout") is not None else ctx.get("stdout")  # type: ignore
+        self._json = config.output == "stream-json"
+        self._format = config.output
+
+    def ready(self, pid: int, agents: list[tuple[str, str]]) -> None:
+        """The composition stands and its agents are there."""
+        if self._json:
+            listed = [{"label": label, "sessionId": session_id} for label, session_id in agents]
+            self._out.write_json({"type": "ready", "pid": pid, "agents": listed})
+            return
+        for label, session_id in agents:
+            _say(f"agent {label}: session {session_id}")
+        _say(f"ready (pid {pid})")
+
+    def session_event(self, event: SessionAppended) -> None:
+        """One event of one session."""
+        self._out.write_json(
+            {"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()}
+        )
+
+    def applied(self, event: Any) -> None:
+        """An edit of the configuration is in force."""
+        self._config("applied", event.path, rows=event.rows)
+
+    def refused(self, event: Any) -> None:
+        """An edit was refused; the previous graph runs on."""
+        self._config("refused", event.path, error=describe_error(event.error))
+
+    def reloaded(self, event: Any) -> None:
+        """Plugin code was reloaded."""
+        self._config("applied", ", ".join(event.modules), rows=event.rows)
+
+    def _config(self, status: str, path: Any, **more: Any) -> None:
+        if self._json:
+            self._out.write_json({"type": "config", "status": status, "path": str(path), **more})
+        elif status == "refused":
+            _say(f"config refused: {more['error']}")
+        else:
+            rows = more.get("rows") or []
+            _say(f"config applied: {', '.join(rows) if rows else 'no row changed'}")
+
+    def result(self, outcome: Outcome) -> None:
+        """The run ended by itself."""
+        if self._json:
+            self._out.write_json(
+                {
+                    "type": "result",
+                    "sessionId": outcome.session_id,
+                    "output": outcome.output,
+                    "reason": outcome.status,
+                    "usage": outcome.usage,
+                }
+            )
+        elif self._format == "json":
+            self._out.write_json(outcome.to_wire())
+        else:
+            self._out.write(outcome.output + "\n")
+        if outcome.error is not None:
+            _say(f"{outcome.error['code']}: {outcome.error['message']}")
+
+
+async def _main(
+    ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop, reporter: Reporter
+) -> None:
+    import os
+
+    loader = ctx.get("loader")
+    if loader is not None:
+        await loader.settle()
+    await loop.configured.settled()
+    reporter.ready(os.getpid(), loop.configured.sessions())
+    if failures := loop.configured.failures():
+        if config.exit_when_idle:
+            label, error = failures[0]
+            _say(f'agent "{label}" did not start: {describe_error(error)}')
+            ctx["appExit"](1)
+            return
+    agent = _target(loop, config.agent)
+    if config.prompt is not None:
+        if agent is None:
+            _say(f"no agent {config.agent!r} to prompt" if config.agent else "no agent to prompt")
+            ctx["appExit"](1)
+            return
+        start = len(agent.session.events)
+        agent.followup(create_user_message(config.prompt))
+        await sessions.flush(agent.session)
+        await agent.when_idle()
+        if not config.exit_when_idle:
+            return
+        await sessions.flush(agent.session)
+        outcome = outcome_of(agent.session, start)
+        reporter.result(outcome)
+        ctx["appExit"](outcome.exit_code)
+    elif config.exit_when_idle:
+        for one in agents.list():
+            await one.when_idle()
+        ctx["appExit"](0)
+
+
+def _target(loop: AgentLoop, label: str | None) -> Agent | None:
+    if label is not None:
+        return loop.configured.agent(label)
+    for name, _ in loop.configured.sessions():
+        return loop.configured.agent(name)
+    return None
+
+
+def _say(text: str) -> None:
+    print(f"dsh: {text}", file=sys.stderr, flush=True)

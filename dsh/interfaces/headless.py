@@ -1,0 +1,130 @@
+"""The one-shot runner: give one task to one agent, wait until it is quiet, report, leave.
+
+Row ``headless``. Mounted by ``dsh exec`` and ``dsh resume <session> TASK``; not part of a standing composition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from typing import TYPE_CHECKING, Any, Literal
+
+from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
+from dsh.core.agents import Agents
+from dsh.core.session_store import SessionAppended, Sessions
+from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
+from dsh.llm.message import create_user_message
+
+from .outcome import Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from dsh.core.agent import AgentHandle
+
+    from .stdout import LineOutput
+
+OutputFormat = Literal["text", "json", "stream-json"]
+
+
+class Config(ConfigModel):
+    """What to run and how to report it."""
+
+    task: str = field(min=1, description="The prompt")
+    session_id: str | None = field(None, description="Stored session to continue; a fresh one otherwise")
+    provider: str | None = field(None, description="Model provider; the default model otherwise")
+    model: str | None = field(None, description="Model id at that provider")
+    cwd: str | None = field(None, description="Workspace of a fresh session; the current directory otherwise")
+    output: OutputFormat = field("text", description="Form of the result on standard output")
+    timeout_seconds: float | None = field(None, min=0, description="Cancel the run after this long")
+
+
+def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions) -> None:
+    """Start the run; its end asks the launcher to exit with the outcome's code."""
+    ctx.spawn(Run(ctx, config, agents, sessions).main, name="headless run", critical=True)
+
+
+class Run:
+    """One task from start to exit code."""
+
+    def __init__(self, ctx: Context, config: Config, agents: Agents, sessions: Sessions) -> None:
+        self._ctx = ctx
+        self._config = config
+        self._agents = agents
+        self._sessions = sessions
+        out: LineOutput | None = ctx.get("stdout")
+        if out is None:
+            raise HarnessError("the one-shot runner needs the launcher's standard output", code="NO_STDOUT")
+        self._out = out
+
+    async def main(self) -> None:
+        """Run, report, ask the launcher to exit."""
+        code = 1
+        try:
+            outcome = await self._run()
+            self._report(outcome)
+            code = outcome.exit_code
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            name = error.code if isinstance(error, HarnessError) else type(error).__name__
+            print(f"dsh: {name}: {describe_error(error)}", file=sys.stderr)
+        self._ctx["appExit"](code)
+
+    async def _run(self) -> Outcome:
+        await self._loader_settled()
+        handle = await self._agent()
+        agent = handle.agent
+        start = len(agent.session.events)
+        if self._config.output == "stream-json":
+            self._stream(agent.id)
+        agent.followup(create_user_message(self._config.task))
+        await self._sessions.flush(agent.session)
+        try:
+            async with asyncio.timeout(self._config.timeout_seconds):
+                await agent.when_idle()
+        except TimeoutError:
+            agent.cancel({"kind": "hook", "reason": f"timeout after {self._config.timeout_seconds:g} s"})
+            await agent.when_idle()
+        await self._sessions.flush(agent.session)
+        return outcome_of(agent.session, start)
+
+    async def _agent(self) -> AgentHandle:
+        config = self._config
+        options = AgentOptions(config.provider, config.model)
+        if config.session_id is not None:
+            live = self._agents.get(config.session_id)
+            if live is not None:
+                raise HarnessError(f'session "{config.session_id}" is already running here', code="SESSION_LIVE")
+            return await self._agents.resume(ResumeAgentOptions(config.session_id, agent_options=options))
+        meta: dict[str, Any] = {"cwd": os.path.abspath(config.cwd or os.getcwd())}
+        return await self._agents.create(
+            CreateAgentOptions(f"session-{uuid.uuid4()}", meta, agent_options=options)
+        )
+
+    async def _loader_settled(self) -> None:
+        loader = self._ctx.get("loader")
+        if loader is not None:
+            await loader.settle()
+
+    def _stream(self, session_id: str) -> None:
+        @self._ctx.on(SessionAppended)
+        def forward(event: SessionAppended) -> None:
+            if event.session.id == session_id:
+                self._out.write_json(
+                    {"type": "session_event", "sessionId": session_id, "event": event.event.to_wire()}
+                )
+
+    def _report(self, outcome: Outcome) -> None:
+        out, config = self._out, self._config
+        if config.output == "text":
+            out.write(outcome.output + "\n")
+        elif config.output == "json":
+            out.write_json(outcome.to_wire())
+        else:
+            result = {"type": "result", "sessionId": outcome.session_id, "output": outcome.output}
+            out.write_json({**result, "usage": outcome.usage, "reason": outcome.status})
+        if outcome.error is not None:
+            print(f"dsh: {outcome.error['code']}: {outcome.error['message']}", file=sys.stderr)
+        elif outcome.exit_code:
+            print(f"dsh: the turn ended as {outcome.status}", file=sys.stderr)

@@ -1,0 +1,81 @@
+"""What a run came to, read from its session: final text, usage, how the last turn ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsh.core.session import Session
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of the turns since ``from_seq``.
+
+    ``status`` is the kind of the last ``turn/end`` (``disposed`` for a turn that a shutdown ended), ``none`` when no
+    turn ended; ``usage`` sums the reported token counts; ``error`` is ``{message, code, …}`` of a failed turn.
+    """
+
+    session_id: str
+    output: str = ""
+    status: str = "none"
+    turns: int = 0
+    usage: dict[str, int] = field(default_factory=dict)
+    error: dict[str, Any] | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a completed run, 1 for anything else."""
+        return 0 if self.status == "completed" else 1
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object of ``--output json``."""
+        wire: dict[str, Any] = {
+            "sessionId": self.session_id,
+            "output": self.output,
+            "status": self.status,
+            "usage": self.usage,
+            "turns": self.turns,
+        }
+        if self.error is not None:
+            wire["error"] = self.error
+        return wire
+
+
+def outcome_of(session: Session, from_seq: int = 0) -> Outcome:
+    """Fold the events of ``session`` from ``from_seq`` on."""
+    outcome = Outcome(session.id)
+    samples: dict[tuple[int, int], dict[str, int]] = {}
+    events = session.events
+    for seq in range(from_seq, len(events)):
+        event = events[seq]
+        kind, data = event.type, event.data
+        if kind == "assistant/chunk" and data["chunk"]["type"] == "usage":
+            samples[data["turn"], data["step"]] = data["chunk"]["usage"]
+        elif kind == "assistant/message":
+            if "usage" in data:
+                samples[data["turn"], data["step"]] = data["usage"]
+            if text := text_of(data["message"]["content"]):
+                outcome.output = text
+        elif kind == "turn/end":
+            outcome.turns += 1
+            outcome.status = end_name(data["reason"])
+            outcome.error = data["reason"].get("error")
+    for usage in samples.values():
+        for name, count in usage.items():
+            outcome.usage[name] = outcome.usage.get(name, 0) + count
+    return outcome
+
+
+def text_of(content: Any) -> str:
+    """The text blocks of a message, joined."""
+    return "".join(block["text"] for block in content if block.get("type") == "text")
+
+
+def end_name(reason: Any) -> str:
+    """How a person reads a turn's end."""
+    kind: str = reason["kind"]
+    if kind == "aborted" and reason.get("reason", {}).get("kind") == "disposed":
+        return "disposed"
+    return kind

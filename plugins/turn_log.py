@@ -1,0 +1,39 @@
+"""Appends one line to a file for every finished turn: time, session, end, steps. Shows: an event listener.
+
+Removing the row from cordis.yml removes the listener; nothing else has to be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from dsh.cordis import ConfigModel, Context, field
+from dsh.core.session_store import SessionAppended
+
+
+class Config(ConfigModel):
+    path: str | None = field(None, description="File to append to; $DSH_HOME/turns.log by default")
+
+
+def apply(ctx: Context, config: Config) -> None:
+    home = ctx.get("dshHomePath")
+    path = Path(config.path) if config.path else Path(home("turns.log") if home else "turns.log")
+    steps: dict[str, int] = {}
+
+    def write(line: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    @ctx.on(SessionAppended)
+    async def record(happened: SessionAppended) -> None:
+        session, event = happened.session, happened.event
+        if event.type == "step/end":
+            steps[session.id] = event.data["step"]
+        elif event.type == "turn/end":
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            end = event.data["reason"]["kind"]
+            count = steps.pop(session.id, 0)
+            await asyncio.to_thread(write, f"{stamp} {session.id} turn {event.data['turn']} {end}, {count} steps")
