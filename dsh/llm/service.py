@@ -17,10 +17,19 @@ from dsh.llm.content import with_source, without_images
 from dsh.llm.failure import LlmError, failed_finish
 from dsh.llm.model_info import check_catalog, check_model_info
 from dsh.llm.retry_policy import RetryPolicy
-from dsh.llm.types import LlmRequest, Message, StreamChunk
+from dsh.llm.types import LlmRequest, Message, StreamChunk, is_agent_loop_request, mark_agent_loop_request
 from dsh.llm.waiting import until_abort
 
-__all__ = ["Adapter", "AdapterHandle", "AdaptersUpdated", "Llm", "LlmStream", "PreparedCall"]
+__all__ = [
+    "Adapter",
+    "AdapterHandle",
+    "AdaptersUpdated",
+    "Llm",
+    "LlmStream",
+    "PreparedCall",
+    "is_agent_loop_request",
+    "mark_agent_loop_request",
+]
 
 
 class LlmStream(Waterfall[AsyncIterator[StreamChunk]], name="llm/stream", sync=True):
