@@ -1,0 +1,73 @@
+"""Every text of the shell tool that a model reads."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_OUTPUT = "(no output)"
+STDERR = "[stderr]"
+BLANK_COMMAND = "invalid command: expected a non-empty string"
+BLANK_DESCRIPTION = "invalid description: expected a non-empty string"
+LEFT_PROCESS = (
+    "[a process started by this command is still running; it ends when this session ends or the turn is cancelled]"
+)
+
+
+def bad_timeout(value: Any) -> str:
+    """A time limit that is none."""
+    return f"invalid timeoutMs: expected a positive number, got {json.dumps(value)}"
+
+
+def milliseconds(value: float) -> str:
+    """A time in milliseconds without a needless fraction."""
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def foreground(value: Mapping[str, Any]) -> str:
+    """What a finished command printed and how it ended."""
+    text = _stream(value["stdout"])
+    stderr = _stream(value["stderr"])
+    if stderr:
+        text = _on_new_line(text, f"{STDERR}\n{stderr}")
+    text = text or NO_OUTPUT
+    if value.get("leftProcess"):
+        text = _on_new_line(text, LEFT_PROCESS)
+    if value["timedOut"]:
+        text = _on_new_line(text, f"[timed out after {milliseconds(value['timeoutMs'])}ms]")
+    if value["signal"] is not None:
+        return _on_new_line(text, f"[killed by signal: {value['signal']}]")
+    if value["exitCode"]:
+        return _on_new_line(text, f"[exit code: {value['exitCode']}]")
+    return text
+
+
+def _stream(stream: Mapping[str, Any]) -> str:
+    text: str = stream["text"]
+    if stream["truncated"]:
+        text += f"\n[output truncated; full output: {stream.get('spillPath', '(unavailable)')}]"
+    return text
+
+
+def _on_new_line(text: str, line: str) -> str:
+    return f"{text}{line}" if not text or text.endswith("\n") else f"{text}\n{line}"
+
+
+DESCRIPTION = """Run a command with bash and return what it printed.
+
+Each call starts a fresh, non-interactive shell in the workspace, so `cd`, variables and functions do not carry over \
+to the next call. Nothing can be typed into a running command. A command that runs longer than its time limit is \
+ended with everything it started."""
+
+COMMAND = "The command line, as bash reads it."
+PURPOSE = "What the command does, in a few words, for the person watching."
+TIMEOUT = "Time limit in milliseconds; capped by the deployment."
+WORKDIR = "Directory to run in, absolute or relative to the workspace (default: the workspace)."
+
+GUIDANCE = (
+    "Use `bash` for builds, tests, version control and other programs. Use the file tools to read and change files. "
+    "A nonzero exit code is reported at the end of the output and is not an error of the tool."
+)
