@@ -1,0 +1,493 @@
+"""Change values inside YAML text without touching the rest of it.
+
+The text is edited, not dumped: comments, key order, quoting and blank lines of everything that keeps its value stay
+byte for byte. `rewrite` goes from difference to difference: it parses the text, finds the first place that does not
+say what it should, changes the few characters there and looks again, so what it returns has been read back and
+compared. Only where that does not lead anywhere is the document dumped anew, with its leading comment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+import yaml
+
+from dsh.loader.yamlio import DialectDumper, DialectLoader, Expr, dump_yaml, parse_yaml, same_value
+
+_STEP = 2
+_MOST_EDITS = 500
+_COLON = re.compile(r"[ \t]*:(?=[\s,\]}]|$)")
+_ALIAS = re.compile(r"\s*\*[^\s,\[\]{}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The new text, and whether it had to be dumped anew (its inner comments are then gone)."""
+
+    text: str
+    dumped: bool = False
+
+
+def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
+    """`text` changed so that it parses to `intended`.
+
+    `rows` says that the document is a list of rows: its items, and the children of groups, are then matched by
+    `id` (or name and position) and edited one by one; any other list that differs is replaced whole. An empty
+    mapping at the top may become a document without content. Raises the parser's error when `text` is no YAML.
+    """
+    bom = "\ufeff" if text.startswith("\ufeff") else ""
+    body = text[len(bom) :]
+    newline = "\r\n" if "\r\n" in body else "\n"
+    try:
+        for _ in range(_MOST_EDITS):
+            edit = _Document(body, newline, rows).first_edit(intended)
+            if edit is None:
+                return Rewritten(bom + body)
+            body = body[: edit.start] + edit.text + body[edit.end :]
+    except (_CannotEditError, yaml.YAMLError):
+        parse_yaml(text)  # text that was broken from the start is the caller's to report
+    return Rewritten(bom + _dump_anew(body, intended, newline), dumped=True)
+
+
+def set_value(text: str, path: Sequence[str], value: Any) -> str:
+    """`text` with `value` at the key `path` of its top mapping; missing mappings on the way are made."""
+    root = _as_mapping(parse_yaml(text))
+    target = root
+    for key in path[:-1]:
+        inner = target.get(key)
+        inner = dict(inner) if isinstance(inner, Mapping) else {}
+        target[key] = inner
+        target = inner
+    target[path[-1]] = value
+    return rewrite(text, root).text
+
+
+def unset_value(text: str, path: Sequence[str]) -> str:
+    """`text` without the key at `path`; unchanged when it is not there."""
+    root = _as_mapping(parse_yaml(text))
+    target = root
+    for key in path[:-1]:
+        inner = target.get(key)
+        if not isinstance(inner, Mapping):
+            return text
+        target[key] = dict(inner)
+        target = target[key]
+    if path[-1] not in target:
+        return text
+    del target[path[-1]]
+    return rewrite(text, root).text
+
+
+def row_identities(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the rows of one list are matched by: the id, or name and position among id-less rows of that name."""
+    counts: dict[str, int] = {}
+    found = []
+    for row in rows:
+        if isinstance(row.get("id"), str):
+            found.append("=" + row["id"])
+        else:
+            name = str(row.get("name"))
+            counts[name] = counts.get(name, 0) + 1
+            found.append(f"{name}#{counts[name]}")
+    return found
+
+
+class _CannotEditError(Exception):
+    """The text holds something this editor does not change in place (explicit `?` keys, merges, …)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One key of a mapping node, with the span of its value in the text."""
+
+    key: Any
+    node: yaml.Node
+    name: str
+    colon: int
+    start: int
+    end: int
+    alias: bool
+
+
+class _Document:
+    """One parse of the text. Produces the first edit that brings it closer to what is intended."""
+
+    def __init__(self, text: str, newline: str, rows: bool) -> None:
+        self._text = text
+        self._newline = newline
+        self._rows = rows
+        self._loader = DialectLoader(text)
+        try:
+            self._root = self._loader.get_single_node()
+        finally:
+            self._loader.dispose()
+
+    # -- finding the difference --------------------------------------------------------------------------------------
+
+    def first_edit(self, intended: Any) -> _Edit | None:
+        root = self._root
+        if root is None:
+            if intended is None or same_value(intended, {}):
+                return None
+            return self._append_document(intended)
+        if same_value(self._value(root), intended):
+            return None
+        if isinstance(intended, Mapping) and not intended and isinstance(root, yaml.MappingNode):
+            return self._clear_root(root)
+        inner = self._difference(root, intended, flow=False, rows=self._rows)
+        if inner is not None:
+            return inner
+        return self._replace_root(root, intended)
+
+    def _difference(self, node: yaml.Node, want: Any, *, flow: bool, rows: bool) -> _Edit | None:
+        """The first edit below `node`; None when its value has to be replaced whole by the caller."""
+        if isinstance(node, yaml.MappingNode) and isinstance(want, Mapping) and want and node.value:
+            return self._mapping_difference(node, want, flow=flow or bool(node.flow_style), rows=rows)
+        if rows and isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value and want:
+            return self._rows_difference(node, want)
+        return None
+
+    def _mapping_difference(
+        self, node: yaml.MappingNode, want: Mapping[str, Any], *, flow: bool, rows: bool
+    ) -> _Edit | None:
+        entries = self._entries(node)
+        if entries is None:
+            return None
+        known = {entry.name: entry for entry in entries}
+        for entry in entries:
+            if entry.name not in want or same_value(self._value(entry.node), want[entry.name]):
+                continue
+            new = want[entry.name]
+            inner = None
+            if not entry.alias:
+                inner = self._difference(entry.node, new, flow=flow, rows=rows and entry.name == "config")
+            return inner or self._replace(node, entry, new, flow=flow)
+        for name, value in want.items():
+            if name not in known:
+                return self._insert(node, entries, name, value, flow=flow, rows=rows)
+        for at, entry in enumerate(entries):
+            if entry.name not in want:
+                return self._delete(entries, at, flow=flow)
+        return None
+
+    def _rows_difference(self, node: yaml.SequenceNode, want: Any) -> _Edit | None:
+        have = self._value(node)
+        if not (_is_rows(have) and _is_rows(want)):
+            return None
+        old, new = row_identities(have), row_identities(want)
+        matcher = SequenceMatcher(None, old, new, autojunk=False)
+        operations = matcher.get_opcodes()
+        # Additions before removals, so that a list is never emptied in between; from the end, so that the
+        # positions in front of an edit stay what the matcher saw.
+        for tag, _i1, i2, _j1, j2 in reversed(operations):
+            if tag in ("insert", "replace"):
+                moved = old.index(new[j2 - 1]) if new[j2 - 1] in old else None
+                return self._insert_row(node, i2, want[j2 - 1], moved)
+        for tag, i1, i2, _j1, _j2 in reversed(operations):
+            if tag == "delete":
+                return self._delete_row(node, i2 - 1) if i2 > i1 else None
+        for item, value, now in zip(node.value, want, have, strict=True):
+            if not same_value(now, value):
+                if not isinstance(item, yaml.MappingNode) or item.flow_style:
+                    inner = self._difference(item, value, flow=True, rows=False)
+                else:
+                    inner = self._difference(item, value, flow=False, rows=True)
+                if inner is None:
+                    raise _CannotEditError("a row that cannot be edited in place")
+                return inner
+        return None
+
+    # -- reading the tree --------------------------------------------------------------------------------------------
+
+    def _value(self, node: yaml.Node) -> Any:
+        return DialectLoader.construct(node)
+
+    def _entries(self, node: yaml.MappingNode) -> list[_Entry] | None:
+        entries = []
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                return None
+            found = _COLON.match(self._text, key.end_mark.index)
+            if found is None:
+                return None
+            colon = found.end() - 1
+            start, end, alias = value.start_mark.index, self._end(value), False
+            if start <= colon:  # an alias shares the node of its anchor, which stands earlier
+                marker = _ALIAS.match(self._text, colon + 1)
+                if marker is None:
+                    return None
+                start, end, alias = colon + 1, marker.end(), True
+            entries.append(_Entry(key, value, key.value, colon, start, max(end, colon + 1), alias))
+        return entries
+
+    def _end(self, node: yaml.Node) -> int:
+        """Where the content of `node` ends. The marks of block collections run on into trailing comments."""
+        if isinstance(node, yaml.ScalarNode):
+            if node.style in ("|", ">"):
+                raw = self._text[node.start_mark.index : node.end_mark.index]
+                header = raw.split("\n", 1)[0].split("#", 1)[0]
+                kept = raw.removesuffix("\n").removesuffix("\r") if "+" in header else raw.rstrip()
+                return int(node.start_mark.index + len(kept))
+            return int(node.end_mark.index)
+        assert isinstance(node, yaml.CollectionNode)
+        if node.flow_style or not node.value:
+            return int(node.end_mark.index)
+        if isinstance(node, yaml.MappingNode):
+            entries = self._entries(node)
+            if entries is None:
+                raise _CannotEditError("a mapping with merges or explicit keys")
+            return entries[-1].end
+        last = node.value[-1]
+        if last.start_mark.index < node.value[0].start_mark.index or (
+            len(node.value) > 1 and last.start_mark.index < self._end(node.value[-2])
+        ):
+            raise _CannotEditError("an alias in a list")
+        return self._end(last)
+
+    def _line_start(self, at: int) -> int:
+        return self._text.rfind("\n", 0, at) + 1
+
+    def _line_end(self, at: int) -> int:
+        """The end of the line holding `at`, in front of its line break."""
+        end = self._text.find("\n", at)
+        if end < 0:
+            return len(self._text)
+        return end - 1 if end > at and self._text[end - 1] == "\r" else end
+
+    def _next_line(self, at: int) -> int:
+        end = self._text.find("\n", at)
+        return len(self._text) if end < 0 else end + 1
+
+    def _with_comments_above(self, line_start: int) -> int:
+        """The start of the comment lines that stand directly above a line, else the line itself."""
+        start = line_start
+        while start > 0:
+            above = self._line_start(start - 1)
+            if not self._text[above:start].lstrip(" \t").startswith("#"):
+                break
+            start = above
+        return start
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _block(self, value: Any, indent: int) -> str:
+        return self._newline.join(render_block(value, indent))
+
+    def _replace(self, parent: yaml.MappingNode, entry: _Entry, value: Any, *, flow: bool) -> _Edit:
+        text = self._text
+        after_colon = entry.colon + 1
+        inline_old = "\n" not in text[after_colon : entry.start]
+        literal_old = isinstance(entry.node, yaml.ScalarNode) and entry.node.style in ("|", ">") and not entry.alias
+        if flow or (inline_old and not literal_old and not _is_block(value) and not _is_literal(value)):
+            gap = text[after_colon : entry.start]
+            lead = gap if gap and not gap.strip(" \t\r\n") else " "
+            return _Edit(after_colon, entry.end, lead + render_flow(value))
+        # The comment behind the key, or behind a value that ends on the key's line, stays on the key's line.
+        comment = ""
+        if not inline_old:
+            comment = text[after_colon : self._line_end(after_colon)].rstrip()
+        elif not literal_old:
+            comment = text[entry.end : self._line_end(entry.end)].rstrip()
+        indent = self._column(parent)
+        if not _is_block(value):
+            head, *tail = render_entry("", value, indent)
+            return _Edit(after_colon, self._line_end(entry.end), self._newline.join([head + comment, *tail]))
+        if inline_old:
+            block = self._block(value, indent + _STEP)
+            return _Edit(after_colon, self._line_end(entry.end), comment + self._newline + block)
+        column = indent + _STEP
+        if isinstance(entry.node, yaml.MappingNode) and isinstance(value, Mapping):
+            column = self._column(entry.node)
+        elif isinstance(entry.node, yaml.SequenceNode) and not isinstance(value, Mapping):
+            column = int(entry.node.start_mark.column)
+        return _Edit(self._line_start(entry.start), self._line_end(entry.end), self._block(value, column))
+
+    @staticmethod
+    def _column(node: yaml.MappingNode) -> int:
+        return int(node.value[0][0].start_mark.column) if node.value else int(node.start_mark.column)
+
+    def _insert(
+        self, node: yaml.MappingNode, entries: list[_Entry], name: str, value: Any, *, flow: bool, rows: bool
+    ) -> _Edit:
+        if flow:
+            at = entries[-1].end
+            return _Edit(at, at, f", {render_flow(name)}: {render_flow(value)}")
+        after = entries[-1]
+        if rows:
+            after = next((entry for entry in entries if entry.name == "name"), after)
+        at = self._line_end(after.end)
+        lines = render_block({name: value}, self._column(node))
+        return _Edit(at, at, self._newline + self._newline.join(lines))
+
+    def _delete(self, entries: list[_Entry], at: int, *, flow: bool) -> _Edit:
+        entry = entries[at]
+        start = entry.key.start_mark.index
+        if flow:
+            if at + 1 < len(entries):
+                return _Edit(start, entries[at + 1].key.start_mark.index, "")
+            return _Edit(entries[at - 1].end, entry.end, "")
+        line = self._line_start(start)
+        if self._text[line:start].strip():  # the first key of a list item stands behind its dash
+            return _Edit(start, entries[at + 1].key.start_mark.index, "")
+        return self._drop_lines(line, entry.end)
+
+    def _drop_lines(self, line: int, end: int) -> _Edit:
+        start, stop = self._with_comments_above(line), self._next_line(end)
+        if stop == len(self._text) and not self._text.endswith("\n") and start > 0:
+            # The last line had no line break: the one before it must end the same way.
+            start -= 2 if self._text[:start].endswith("\r\n") else 1
+        return _Edit(start, stop, "")
+
+    def _dash_line(self, node: yaml.SequenceNode, item: yaml.Node) -> int:
+        """The start of the line whose dash opens `item`."""
+        column = node.start_mark.column
+        line = self._line_start(item.start_mark.index)
+        while True:
+            if self._text[line + column : line + column + 1] == "-" and not self._text[line : line + column].strip():
+                return line
+            if line == 0:
+                raise _CannotEditError("a list item without a dash of its own")
+            line = self._line_start(line - 1)
+
+    def _delete_row(self, node: yaml.SequenceNode, at: int) -> _Edit:
+        return self._drop_lines(self._dash_line(node, node.value[at]), self._end(node.value[at]))
+
+    def _insert_row(self, node: yaml.SequenceNode, at: int, row: Any, moved: int | None) -> _Edit:
+        """Insert `row` as item `at`; one that stands elsewhere in the list is copied with its comments."""
+        if moved is None:
+            block = self._block([row], node.start_mark.column)
+        else:
+            item = node.value[moved]
+            start = self._with_comments_above(self._dash_line(node, item))
+            block = self._text[start : self._line_end(self._end(item))]
+        if at == 0:
+            line = self._dash_line(node, node.value[0])
+            start = self._with_comments_above(line)
+            start = start or line  # a comment that opens the file is about the file
+            return _Edit(start, start, block + self._newline)
+        place = self._line_end(self._end(node.value[at - 1]))
+        spaced = False
+        if len(node.value) > 1:
+            gap = self._text[self._end(node.value[0]) : self._dash_line(node, node.value[1])]
+            spaced = any(not line.strip() for line in gap.split("\n")[1:-1])
+        return _Edit(place, place, self._newline * (2 if spaced else 1) + block)
+
+    def _clear_root(self, root: yaml.MappingNode) -> _Edit:
+        entries = self._entries(root)
+        if root.flow_style or entries is None:
+            return self._replace_root(root, {})
+        return self._drop_lines(self._line_start(entries[0].key.start_mark.index), entries[-1].end)
+
+    def _replace_root(self, root: yaml.Node, value: Any) -> _Edit:
+        text = self._block(value, 0) if _is_block(value) else render_flow(value)
+        return _Edit(root.start_mark.index, self._end(root), text)
+
+    def _append_document(self, value: Any) -> _Edit:
+        text = self._block(value, 0) if _is_block(value) else render_flow(value)
+        end = len(self._text)
+        lead = "" if not self._text or self._text.endswith("\n") else self._newline
+        return _Edit(end, end, lead + text + self._newline)
+
+
+# --- rendering --------------------------------------------------------------------------------------------------------
+
+
+class _FlowDumper(DialectDumper):
+    """Everything on one line: text with line breaks is quoted."""
+
+
+def _represent_line(dumper: DialectDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style='"' if "\n" in value else None)
+
+
+_FlowDumper.add_representer(str, _represent_line)
+_FlowDumper.add_multi_representer(str, _represent_line)
+
+
+def render_flow(value: Any) -> str:
+    """`value` on one line, fit to stand inside flow collections too."""
+    text = yaml.dump(
+        _plain(value),
+        Dumper=_FlowDumper,
+        default_flow_style=True,
+        width=float("inf"),
+        allow_unicode=True,
+        sort_keys=False,
+    )
+    return str(text).removesuffix("...\n").strip("\n")
+
+
+def render_entry(head: str, value: Any, indent: int) -> list[str]:
+    """The lines of `head` (a key with its colon, a dash) followed by `value`, inside a collection at `indent`."""
+    if _is_block(value):
+        return [head, *render_block(value, indent + _STEP)]
+    if _is_literal(value):
+        style, *lines = dump_yaml(value).removesuffix("\n").split("\n")
+        pad = " " * indent
+        return [f"{head} {style}", *(pad + line if line else line for line in lines)]
+    return [f"{head} {render_flow(value)}"]
+
+
+def render_block(value: Any, indent: int) -> list[str]:
+    """The lines of a non-empty mapping or list in block style, indented by `indent` spaces."""
+    pad = " " * indent
+    lines: list[str] = []
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            lines.extend(render_entry(f"{pad}{render_flow(str(key))}:", item, indent))
+        return lines
+    for item in value:
+        entry = render_entry(f"{pad}-", item, indent)
+        if _is_block(item):  # the first line of the item stands behind its dash
+            entry[:2] = [f"{pad}- {entry[1][indent + _STEP :]}"]
+        lines.extend(entry)
+    return lines
+
+
+def _dump_anew(text: str, value: Any, newline: str) -> str:
+    """The whole value as a fresh document under the comment lines that `text` begins with."""
+    lead = re.match(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*", text)
+    head = lead.group(0) if lead else ""
+    return head + dump_yaml(value).replace("\n", newline)
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, tuple)) and len(value) > 0
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether the text is written over several lines. One that ends in a line break would need a final line break."""
+    return isinstance(value, str) and "\n" in value[:-1] and value[-1] != "\n" and dump_yaml(value).startswith("|")
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value) and bool(value)
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("the document is not a mapping")
+    return dict(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
