@@ -1,0 +1,219 @@
+"""The text of a JSONL session log: one header line, then one line per event or packed row; and what a crash leaves.
+
+Lines end in `\\n` alone; nothing else splits them, because other line separators occur inside strings. A reader takes
+any layout of packed rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from dsh.cordis.jsonio import JsonDecodeError, JsonObject, NotJsonError, decode, encode
+from dsh.core.packed_rows import MalformedRowError, is_packed, pack, unpack
+from dsh.core.session_event import SESSION_FORMAT_VERSION, InvalidEnvelopeError, SessionEvent
+from dsh.core.session_header import SessionHeader, SessionHeaderError
+from dsh.sessions import texts
+from dsh.sessions.errors import (
+    SessionFormatUnsupportedError,
+    SessionPersistenceCorruptionError,
+    SessionPersistenceError,
+)
+from dsh.sessions.frames import BadFrameError, walk
+
+if TYPE_CHECKING:
+    from dsh.sessions.frames import FrameCodec
+
+RETIRED_HEADER_KEYS: Final = ("sandboxMode", "approvalPolicy")
+
+
+@dataclass(slots=True)
+class DecodedLog:
+    """The content of an artifact.
+
+    keep: bytes from its start that are sound; what follows is the torn end of an interrupted write. rewrite: index of
+    the first event that stands behind `keep`, recovered from a torn frame; the number of events if there is none.
+    """
+
+    header: SessionHeader
+    events: list[SessionEvent] = field(default_factory=list)
+    keep: int = 0
+    rewrite: int = 0
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def encode_header(header: SessionHeader) -> bytes:
+    """The first line of a log."""
+    return encode({"type": "session", **header.to_wire()}) + b"\n"
+
+
+def encode_batch(events: Sequence[SessionEvent], *, pack_chunks: bool = True) -> bytes:
+    """The lines of one append. Raises SessionPersistenceError naming the type of an event that JSON cannot hold."""
+    rows: list[JsonObject]
+    try:
+        rows = pack(events) if pack_chunks else [event.to_wire() for event in events]
+        return b"\n".join([encode(row) for row in rows]) + b"\n" if rows else b""
+    except (NotJsonError, TypeError, ValueError) as error:
+        for event in events:
+            try:
+                encode(event.to_wire())
+            except (NotJsonError, TypeError, ValueError) as cause:
+                raise SessionPersistenceError(
+                    f'session event "{event.type}" (seq {event.seq}) is not losslessly JSON-serializable: {cause}'
+                ) from cause
+        raise SessionPersistenceError(f"events are not losslessly JSON-serializable: {error}") from error
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def decode_header(line: bytes, session_id: str, location: str | None = None) -> SessionHeader:
+    """The header in a log's first line; its format version is judged before anything else in it.
+
+    session_id: for the messages when the line does not say. Raises SessionFormatUnsupportedError and
+    SessionPersistenceCorruptionError.
+    """
+    try:
+        wire = decode(line)
+    except JsonDecodeError as error:
+        raise SessionPersistenceCorruptionError(session_id, f"unparsable session header ({error})") from error
+    if not isinstance(wire, dict) or wire.get("type") != "session":
+        raise SessionPersistenceCorruptionError(session_id, "the first line is not a session header")
+    named = wire.get("id")
+    named = named if isinstance(named, str) and named else session_id
+    version = wire.get("version")
+    if type(version) is int and version != SESSION_FORMAT_VERSION:
+        text = texts.newer_format if version > SESSION_FORMAT_VERSION else texts.older_format
+        raise SessionFormatUnsupportedError(text(named, version), location)
+    for key in RETIRED_HEADER_KEYS:
+        if key in wire:
+            raise SessionPersistenceCorruptionError(named, f'session header carries the retired key "{key}"')
+    if "delegationDepth" not in wire:
+        raise SessionPersistenceCorruptionError(
+            named, "session header delegationDepth must be a non-negative safe integer"
+        )
+    try:
+        header = SessionHeader.from_wire(wire)
+    except SessionHeaderError as error:
+        raise SessionPersistenceCorruptionError(named, error) from error
+    if not header.id:
+        raise SessionPersistenceCorruptionError(session_id, "session header id must not be empty")
+    return header
+
+
+def decode_raw(data: bytes, session_id: str, location: str | None = None) -> DecodedLog:
+    """Read an uncompressed log.
+
+    Bytes behind the last line end are torn. A line that does not parse or does not continue the numbering ends the
+    sound part, unless a turn ended after it: then a crash cannot explain it and the log is corrupt.
+    Raises SessionPersistenceCorruptionError and SessionFormatUnsupportedError.
+    """
+    lines = data.split(b"\n")
+    torn = lines.pop()
+    if not lines:
+        raise SessionPersistenceCorruptionError(session_id, "the file holds no complete session header")
+    log = DecodedLog(decode_header(lines[0], session_id, location))
+    for index in range(1, len(lines)):
+        line = lines[index]
+        fault = _read_row(log, line, index + 1)
+        if fault is not None:
+            if any(_ends_turn(later) for later in lines[index + 1 :]):
+                raise SessionPersistenceCorruptionError(log.header.id, fault)
+            log.keep = sum(map(len, lines[:index])) + index
+            break
+    else:
+        log.keep = len(data) - len(torn)
+    log.rewrite = len(log.events)
+    return log
+
+
+def decode_zstd(data: bytes, codec: FrameCodec, session_id: str, location: str | None = None) -> DecodedLog:
+    """Read a compressed log: the header's frame, then one frame per append.
+
+    Of a last frame that was cut short the complete lines are kept. A whole frame that does not decode, or whose lines
+    are incomplete, is no trace of a crash. Raises SessionPersistenceCorruptionError and SessionFormatUnsupportedError.
+    """
+    log: DecodedLog | None = None
+    line_number = 1
+    try:
+        for start, end in walk(data):
+            if log is None:
+                if end is None:
+                    break
+                head = codec.decode(data, start, end)
+                if head.count(b"\n") != 1 or head[-1:] != b"\n":
+                    raise SessionPersistenceCorruptionError(
+                        session_id, "the first frame must hold the session header alone"
+                    )
+                log = DecodedLog(decode_header(head[:-1], session_id, location), keep=end)
+                continue
+            if end is None:
+                log.rewrite = len(log.events)
+                _recover(log, codec.decode_part(data, start))
+                return log
+            content = codec.decode(data, start, end)
+            if content[-1:] != b"\n" and content:
+                raise SessionPersistenceCorruptionError(
+                    log.header.id, f"the frame at byte {start} ends inside a record"
+                )
+            for line in content.split(b"\n")[:-1]:
+                line_number += 1
+                fault = _read_row(log, line, line_number)
+                if fault is not None:
+                    raise SessionPersistenceCorruptionError(log.header.id, fault)
+            log.keep = end
+    except BadFrameError as error:
+        raise SessionPersistenceCorruptionError(log.header.id if log is not None else session_id, error) from error
+    if log is None:
+        raise SessionPersistenceCorruptionError(session_id, "the file holds no complete session header")
+    log.rewrite = len(log.events)
+    return log
+
+
+def _recover(log: DecodedLog, content: bytes) -> None:
+    """Take the complete lines of a torn frame as far as they continue the log."""
+    for line in content.split(b"\n")[:-1]:
+        try:
+            if _read_row(log, line, 0) is not None:
+                return
+        except SessionPersistenceCorruptionError:
+            return
+
+
+def _read_row(log: DecodedLog, line: bytes, number: int) -> str | None:
+    """Add the events of one line; the fault of a line that does not parse or does not continue the log."""
+    try:
+        row: Any = decode(line)
+    except JsonDecodeError:
+        return texts.unparsable_line(number)
+    if type(row) is not dict:
+        return texts.unparsable_line(number)
+    events = log.events
+    expected = len(events)
+    try:
+        if row.get("type") == "assistant/chunk" or not is_packed(row):
+            event = SessionEvent.from_wire(row)
+            if event.seq != expected:
+                return texts.seq_gap(number, expected, event.seq)
+            events.append(event)
+            return None
+        unpacked = unpack(row)
+    except (InvalidEnvelopeError, MalformedRowError, NotJsonError) as error:
+        raise SessionPersistenceCorruptionError(log.header.id, f"{error} (line {number})") from error
+    if unpacked[0].seq != expected:
+        return texts.seq_gap(number, expected, unpacked[0].seq)
+    events += unpacked
+    return None
+
+
+def _ends_turn(line: bytes) -> bool:
+    if b'"turn/end"' not in line:
+        return False
+    try:
+        row = decode(line)
+    except JsonDecodeError:
+        return False
+    return isinstance(row, dict) and row.get("type") == "turn/end"
