@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -143,7 +143,7 @@ class Reply:
             self._head += slice_
         return await self.read(MAX_JSON_BYTES) if visible[:1] in (b"{", b"[", b"<") else None
 
-    async def batches(self) -> AsyncIterator[list[SseEvent]]:
+    async def batches(self) -> AsyncGenerator[list[SseEvent], None]:
         """Events as they arrive, in lists: one slice of the network may complete several."""
         parser = SseParser()
         slice_ = self._head or await self._next()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,8 +106,9 @@ class DeepSeekAdapter(Adapter):
             try:
                 if not 200 <= reply.status < 300:
                     raise await _refusal(reply, where, key)
-                async for chunk in _chunks(reply, deadline, where, key):
-                    yield chunk
+                async with aclosing(_chunks(reply, where, key)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
             finally:
                 await reply.aclose()
 
@@ -153,7 +155,7 @@ class DeepSeekAdapter(Adapter):
         return self._user_id
 
 
-async def _chunks(reply: Reply, deadline: StreamDeadline, where: str, key: str | None) -> AsyncIterator[StreamChunk]:
+async def _chunks(reply: Reply, where: str, key: str | None) -> AsyncGenerator[StreamChunk, None]:
     """The chunks of a reply whose status is fine, to its finish. Raises `LlmError` for everything that is no reply."""
     reader = CompletionReader()
     whole = await reply.read_unless_events()
@@ -163,15 +165,16 @@ async def _chunks(reply: Reply, deadline: StreamDeadline, where: str, key: str |
         for chunk in [*_read(reader, SseEvent("", whole), reply, where, key), *reader.close()]:
             yield chunk
         return
-    async for events in reply.batches():
-        for event in events:
-            if event.data == b"[DONE]":
-                for chunk in reader.close():
+    async with aclosing(reply.batches()) as batches:
+        async for events in batches:
+            for event in events:
+                if event.data == b"[DONE]":
+                    for chunk in reader.close():
+                        yield chunk
+                    await reply.drain()
+                    return
+                for chunk in _read(reader, event, reply, where, key):
                     yield chunk
-                await reply.drain()
-                return
-            for chunk in _read(reader, event, reply, where, key):
-                yield chunk
     if not reader.finish_word:
         text = f"{where} closed the stream before its end, after {reader.received} characters of output"
         raise LlmError.of("STREAM_CLOSED", text)
