@@ -1,0 +1,308 @@
+"""Who hears an event: one channel a name and root, rebuilt when a listener comes or goes, only read by dispatch."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .effects import Disposer
+from .errors import CordisError, InvariantError
+from .events import Event, EventInfo, Mode
+from .scopes import ScopeRecord, record_of
+from .waiting import Latch
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .runtime import Runtime
+    from .tasks import OwnedTask
+
+Call: TypeAlias = Callable[..., Any]
+
+MAILBOX_WARNING = 1000
+
+
+class Listener:
+    """One registration on a channel."""
+
+    __slots__ = ("_concurrent", "_once", "call", "ctx", "fn", "global_", "is_async", "mailbox", "tag")
+
+    def __init__(self, ctx: Context, fn: Call, *, global_: bool, concurrent: bool, once: Disposer | None) -> None:
+        self.ctx = ctx
+        self.fn = fn
+        self.tag: ScopeRecord | None = None if global_ else ctx.scope_record
+        self.global_ = global_
+        self.is_async = is_async(fn)
+        self.mailbox: Mailbox | None = None
+        self.call: Call = fn
+        # A queue for a single call would be closed by the unregistering that comes before the call.
+        self._concurrent = concurrent or once is not None
+        self._once = once
+
+    def adapt(self, channel: Channel) -> None:
+        """Choose how dispatch calls the function; decided once, by the channel's mode."""
+        mode = channel.mode
+        if mode == "emit" and self.is_async:
+            if self._concurrent:
+                self.call = self._spawn
+            else:
+                self.mailbox = Mailbox(self, channel.name)
+                self.call = self.mailbox.post
+        elif mode == "waterfall" and not self.is_async:
+            self.call = _awaitable_listener(self.fn)
+        elif mode in ("bail", "waterfall_sync") and self.is_async:
+            raise CordisError(
+                "WRONG_MODE",
+                f'{self.ctx.fiber.describe()}: event "{channel.name}" is synchronous, its listener must not be async',
+            )
+        if self._once is not None:
+            self.call = _leave_first(self._once, self.call)
+
+    def _spawn(self, event: Event) -> None:
+        self.ctx.spawn(self.fn, event, name=f"listener of {event.__event__.name if event.__event__ else '?'}")
+
+
+class Mailbox:
+    """The queue of an async listener of an Emit event: one invocation at a time, in order, in one task."""
+
+    __slots__ = ("_busy", "_listener", "_name", "_owned", "_queue", "_wake")
+
+    def __init__(self, listener: Listener, name: str) -> None:
+        self._listener = listener
+        self._name = name
+        self._queue: deque[Event] = deque()
+        self._wake = Latch()
+        self._owned: OwnedTask | None = None
+        self._busy = False
+
+    @property
+    def running(self) -> bool:
+        return self._owned is not None
+
+    def post(self, event: Event) -> None:
+        self._queue.append(event)
+        fiber = self._listener.ctx.fiber
+        if not self._busy:
+            self._busy = True
+            fiber.runtime.begin()
+            if self._owned is None:
+                self._owned = fiber.runtime.start(
+                    self._serve(), fiber, "listener", f"listener of {self._name}", fiber.variables.copy()
+                )
+            else:
+                self._wake.set()
+        elif len(self._queue) == MAILBOX_WARNING:
+            fiber.runtime.log(fiber).warning("%d events %s wait for one listener", MAILBOX_WARNING, self._name)
+
+    async def _serve(self) -> None:
+        fiber = self._listener.ctx.fiber
+        while True:
+            while self._queue:
+                try:
+                    await self._listener.fn(self._queue.popleft())
+                except Exception as error:
+                    fiber.runtime.report(fiber, error, "listener of %s failed", self._name)
+            self._wake = Latch()
+            self._rest()
+            await self._wake
+
+    def _rest(self) -> None:
+        if self._busy:
+            self._busy = False
+            self._listener.ctx.fiber.runtime.end()
+
+    async def close(self) -> None:
+        self._queue.clear()
+        if self._owned is not None:
+            self._owned.cancel()
+            await self._owned.done
+        self._rest()
+
+
+Listeners: TypeAlias = tuple[Listener, ...]
+
+
+class Channel:
+    """The listeners of one event name, in calling order."""
+
+    __slots__ = ("all", "internal", "mode", "name", "plans", "routed", "untagged")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.internal = name.startswith("internal/")
+        self.mode: Mode | None = None
+        self.all: Listeners = ()
+        self.untagged: Listeners = ()
+        self.routed = False
+        """Whether some listeners hear only certain scopes."""
+        self.plans: dict[Hashable, Listeners] = {}
+
+    def bind(self, info: EventInfo) -> None:
+        """Take the mode of the event class; listeners registered by name before it are adapted now."""
+        if self.mode is None:
+            self.mode = info.mode
+            for listener in self.all:
+                listener.adapt(self)
+        elif self.mode != info.mode:
+            raise CordisError("WRONG_MODE", f'event "{self.name}" is {self.mode}, an event class says {info.mode}')
+
+    def add(self, listener: Listener, prepend: bool) -> None:
+        if self.mode is not None:
+            listener.adapt(self)
+        self._replace((listener, *self.all) if prepend else (*self.all, listener))
+
+    def remove(self, listener: Listener) -> None:
+        self._replace(tuple(each for each in self.all if each is not listener))
+
+    def _replace(self, listeners: Listeners) -> None:
+        self.all = listeners
+        self.untagged = tuple(listener for listener in listeners if listener.tag is None)
+        self.routed = len(self.all) != len(self.untagged)
+        self.plans = {}
+
+    def route(self, info: EventInfo, event: Event, scope: object, origin: object) -> Listeners:
+        """The listeners for a routing key and an origin; kept until a listener or a parent link changes."""
+        record = None
+        if self.routed:
+            key = info.scope_of(event) if scope is None and info.scope_of is not None else scope
+            record = record_of(key) if key is not None else None
+        if origin is None:
+            if record is None:
+                return self.untagged
+            plan = self.plans.get(record.token)
+            return plan if plan is not None else self._plan(record.token, self._admitted(record))
+        name, realm = _realm_of(origin)
+        token = (record.token if record is not None else None, name, realm)
+        plan = self.plans.get(token)
+        if plan is None:
+            near = (each for each in self._admitted(record) if each.global_ or each.ctx.realm(name) == realm)
+            plan = self._plan(token, tuple(near))
+        return plan
+
+    def _admitted(self, record: ScopeRecord | None) -> Listeners:
+        lineage = record.lineage() if record is not None else ()
+        return tuple(each for each in self.all if each.tag is None or each.tag in lineage)
+
+    def _plan(self, token: Hashable, listeners: Listeners) -> Listeners:
+        if len(self.plans) >= 1024:  # keys that came and went without any listener changing
+            self.plans.clear()
+        self.plans[token] = listeners
+        return listeners
+
+
+class EventBus:
+    """All channels of a root."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.channels: dict[str, Channel] = {}
+        self.by_mode: dict[Mode, dict[object, Channel]] = {
+            "emit": {},
+            "parallel": {},
+            "serial": {},
+            "bail": {},
+            "waterfall": {},
+            "waterfall_sync": {},
+        }
+        self.emits = self.by_mode["emit"]
+        self.guards: Channel = self.channel("internal/dispatch")
+
+    def channel(self, name: str) -> Channel:
+        found = self.channels.get(name)
+        if found is None:
+            found = self.channels[name] = Channel(name)
+        return found
+
+    def bind(self, event: Event, mode: Mode) -> Channel:
+        """The channel of an event seen for the first time. Raises `WRONG_MODE` if it is not dispatched this way."""
+        info = getattr(type(event), "__event__", None)
+        if not isinstance(info, EventInfo):
+            raise TypeError(f"{type(event).__name__} is no event: subclass Emit, Parallel, … with name='…'")
+        if info.mode != mode:
+            verb = {"emit": "ctx.emit", "bail": "ctx.bail", "waterfall_sync": "ctx.waterfall_sync"}.get(
+                info.mode, f"await ctx.{info.mode}"
+            )
+            raise CordisError("WRONG_MODE", f'event "{info.name}" is {info.mode}: dispatch it with {verb}(…)')
+        channel = self.channel(info.name)
+        channel.bind(info)
+        self.by_mode[mode][info.token] = channel
+        return channel
+
+    def listen(
+        self, ctx: Context, event: type[Any] | str, fn: Call, prepend: bool, global_: bool, concurrent: bool, once: bool
+    ) -> Disposer:
+        if isinstance(event, str):
+            info, name = None, event
+        else:
+            info = getattr(event, "__event__", None)
+            if info is None:
+                raise TypeError(f"{event!r} is no event class with a name")
+            name = info.name
+        channel = self.channel(name)
+        if info is not None:
+            channel.bind(info)
+        disposer = Disposer(ctx.stack, f"on({name})")
+        listener = Listener(ctx, fn, global_=global_, concurrent=concurrent, once=disposer if once else None)
+        try:
+            channel.add(listener, prepend)
+        except BaseException:
+            disposer.forget()
+            raise
+
+        def undo() -> Any:
+            channel.remove(listener)
+            mailbox = listener.mailbox
+            return mailbox.close() if mailbox is not None and mailbox.running else None
+
+        disposer.set_up(undo)
+        return disposer
+
+    def forget_plans(self) -> None:
+        """Realms of existing contexts changed."""
+        for channel in self.channels.values():
+            channel.plans = {}
+
+    def guard(self, info: EventInfo, event: Event, scope: object) -> None:
+        """Ask the guards; what they raise refuses the event."""
+        from .framework_events import Dispatching
+
+        if scope is None and info.scope_of is not None:
+            scope = info.scope_of(event)
+        question = Dispatching(info.mode, info.name, event, scope)
+        for listener in self.guards.all:
+            listener.call(question)
+
+    def contain(self, channel: Channel, listener: Listener, error: Exception) -> InvariantError | None:
+        """Log what a listener raised; an `InvariantError` is handed back for the emitter."""
+        self._runtime.report(listener.ctx.fiber, error, "listener of %s failed", channel.name)
+        return error if isinstance(error, InvariantError) else None
+
+
+def is_async(fn: Call) -> bool:
+    """Whether calling `fn` returns a coroutine."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def _leave_first(disposer: Disposer, call: Call) -> Call:
+    def once(*args: Any) -> Any:
+        disposer()
+        return call(*args)
+
+    return once
+
+
+def _awaitable_listener(fn: Call) -> Call:
+    async def call(event: Event, next: Call) -> Any:
+        result = fn(event, next)
+        return await result if hasattr(result, "__await__") else result
+
+    return call
+
+
+def _realm_of(origin: object) -> tuple[str, Hashable]:
+    name = getattr(origin, "service_name", None)
+    ctx = getattr(origin, "ctx", None)
+    if not name or ctx is None:
+        raise TypeError(f"origin={origin!r} must be a service")
+    return name, ctx.realm(name)

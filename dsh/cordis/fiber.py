@@ -1,0 +1,540 @@
+"""Fibers: the life of one mount of a plugin, from waiting for its services to the last undo."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from collections.abc import Awaitable, Generator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from .config import effective_config, update_fiber
+from .effects import AsyncHalves, Disposer, EffectStack, Lifespan, as_undo, sync_halves
+from .errors import AbortError, CordisError
+from .framework_events import PluginChanged, StatusChanged, TaskFailed
+from .inspection import walk
+from .plugins import PluginSpec
+from .services import Implementation, StoreKey
+from .tasks import FiberWait, OwnedTask, check_self_await, finished_within
+from .waiting import Eager, Latch
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .runtime import Runtime
+
+
+class FiberState(IntEnum):
+    """The numbers are a diagnostic contract."""
+
+    PENDING = 0
+    LOADING = 1
+    ACTIVE = 2
+    FAILED = 3
+    DISPOSED = 4
+    UNLOADING = 5
+
+    @property
+    def phase(self) -> str | None:
+        """The word diagnostics print; `None` once disposed."""
+        return None if self is FiberState.DISPOSED else self.name.lower()
+
+
+PENDING, LOADING, ACTIVE, FAILED, DISPOSED, UNLOADING = FiberState
+
+
+class Fiber:
+    """One mounted plugin. `await fiber` waits until it is settled: active, waiting for services, or disposed.
+
+    `config` is the validated config, `raw_config` what it was made from, `error` why it failed, `faults` how many of
+    its background tasks broke, `leaks` how many undos were given up. `entry_id` and `generation` belong to the loader.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_body",
+        "_broken",
+        "_failed_target",
+        "_gone",
+        "_keys",
+        "_restart",
+        "_retired",
+        "_settled",
+        "committed",
+        "config",
+        "ctx",
+        "entry_id",
+        "error",
+        "faults",
+        "generation",
+        "instance",
+        "leaks",
+        "needs",
+        "parent",
+        "provided",
+        "queued",
+        "raw_config",
+        "running",
+        "runtime",
+        "spec",
+        "stack",
+        "state",
+        "uid",
+        "unwinding",
+        "update_turn",
+        "variables",
+    )
+
+    is_fiber = True
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        base: Context,
+        spec: PluginSpec | None,
+        config: Any = None,
+        needs: dict[str, dict[str, Any] | None] | None = None,
+        entry_id: str | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.spec = spec
+        self.parent: Fiber | None = base.fiber if spec is not None else None
+        self.uid: int | None = runtime.uids
+        runtime.uids += 1
+        self.entry_id = entry_id
+        self.generation = 0
+        self.raw_config = config
+        self.config: Any = None
+        self.instance: Any = None
+        self.error: BaseException | None = None
+        self.faults = 0
+        self.leaks = 0
+        self.needs: dict[str, dict[str, Any] | None] = needs or {}
+        self.state = PENDING if spec is not None else ACTIVE
+        self.variables: contextvars.Context = (
+            self.parent.variables if self.parent is not None else runtime.variables
+        ).copy()
+        self.provided: list[Implementation] = []
+        self.committed: dict[str, Implementation] | None = None
+        self.stack = EffectStack(self, base.stack if spec is not None else None)
+        self.queued = False
+        self.running = False
+        self.unwinding = False
+        self.update_turn: Latch | None = None
+        self._body: OwnedTask | None = None
+        self._broken = False
+        self._failed_target: tuple[int, ...] | None = None
+        self._gone = Latch()
+        self._keys: tuple[StoreKey, ...] = ()
+        self._restart = False
+        self._retired = False
+        self._settled = Latch()
+        self.ctx: Context = base.for_fiber(self) if spec is not None else base
+        if spec is not None:
+            self._index()
+
+    # --- looking at a fiber
+
+    @property
+    def name(self) -> str | None:
+        """The plugin's display name, if it has one."""
+        return self.spec.name if self.spec is not None else "root"
+
+    @property
+    def display_name(self) -> str:
+        """The name, or that of the nearest ancestor that has one."""
+        fiber: Fiber | None = self
+        while fiber is not None:
+            if fiber.name:
+                return fiber.name
+            fiber = fiber.parent
+        return "root"
+
+    @property
+    def label(self) -> str:
+        return f"plugin({self.name or 'anonymous'})"
+
+    def describe(self) -> str:
+        """How messages call it."""
+        return "the root" if self.spec is None else f'plugin "{self.display_name}"'
+
+    @property
+    def is_active(self) -> bool:
+        return self.state is ACTIVE
+
+    @property
+    def is_disposed(self) -> bool:
+        return self.state is DISPOSED
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether its disposal was asked for."""
+        return self._retired
+
+    @property
+    def is_settled(self) -> bool:
+        return not (self.running or self.queued)
+
+    def missing(self) -> list[str]:
+        """Required services that have no available provider at this moment."""
+        found = self.runtime.services.implementations
+        return [
+            key[0]
+            for key in self._keys
+            if (implementation := found.get(key)) is None or not implementation.available_to(self.ctx)
+        ]
+
+    def effects(self) -> list[Any]:
+        """Labels of everything registered, oldest first; a nested stack is `{label: [...]}`."""
+        return self.stack.tree()
+
+    def children(self) -> list[Fiber]:
+        """Child fibers, oldest first, those in groups and scopes included."""
+        return list(_fibers_on(self.stack))
+
+    def tasks(self) -> list[OwnedTask]:
+        """The running tasks that the plugin spawned."""
+        return [each for each in self.runtime.tasks.values() if each.fiber is self and each.kind == "task"]
+
+    def __repr__(self) -> str:
+        return f"<Fiber {self.uid} {self.display_name} {self.state.name}>"
+
+    # --- asking something of it
+
+    def __await__(self) -> Generator[Any, None, Fiber]:
+        check_self_await(self, "settling")
+        owned = self.runtime.current_task()
+        if owned is not None and owned is self._body:
+            raise CordisError("SELF_AWAIT", f"{self.describe()} awaits itself inside its own body")
+        yield from self.until_settled().__await__()
+        return self
+
+    async def until_settled(self) -> None:
+        """Wait until no transition runs or is due; raises the stored error of a failed fiber."""
+        while not self.is_settled:
+            await self._settled
+        if self.state is FAILED and self.error is not None:
+            raise self.error
+
+    def dispose(self) -> Awaitable[None]:
+        """Unload for good. Starts at once; the awaitable (for any number of callers) ends when it is gone.
+
+        The work does not depend on the caller. Awaiting it from the fiber's own body or tasks cancels those; from
+        its own undo code it raises `SELF_AWAIT`.
+        """
+        self._retire()
+        self.refresh()
+        return FiberWait(self, "disposal", lambda: self._gone)
+
+    def restart(self) -> Awaitable[None]:
+        """Unload and load again with the same raw config; requests that come meanwhile share one more pass.
+
+        The awaitable raises what makes the new activation fail.
+        """
+        self._restart = True
+        self.refresh()
+        return FiberWait(self, "restart", self.until_settled)
+
+    def update(self, raw: Any, *, no_save: bool = False) -> Awaitable[None]:
+        """Change the config; updates of one fiber run one after another.
+
+        A fiber that is not active takes `raw` for its next start. An active one validates first (a bad config raises
+        and changes nothing), then: equal config, nothing; a listener of `internal/update` or the plugin's `on_update`
+        took over; only live fields differ, they are swapped in place; otherwise the fiber restarts and the awaitable
+        raises what makes that fail. Awaiting is optional. `no_save` tells the loader not to write the row.
+        """
+        return update_fiber(self, raw, no_save)
+
+    # --- what it should run on
+
+    def _index(self) -> None:
+        keys = tuple((name, self.ctx.realm(name)) for name in self.needs)
+        if keys != self._keys:
+            self.runtime.services.unindex(self, self._keys)
+            self.runtime.services.index(self, keys)
+            self._keys = keys
+
+    def _view(self) -> dict[str, Implementation] | None:
+        """What the needs resolve to now; `None` if something is missing or the fiber shall go."""
+        if self._retired:
+            return None
+        found = self.runtime.services.implementations
+        view: dict[str, Implementation] = {}
+        for key in self._keys:
+            implementation = found.get(key)
+            if implementation is None or not implementation.available_to(self.ctx):
+                return None
+            view[key[0]] = implementation
+        return view
+
+    def _is_stale(self) -> bool:
+        """Whether the running activation must end."""
+        if self._retired or self._restart or self._broken:
+            return True
+        view = self._view()
+        return view is None or self.committed is None or _serials(view) != _serials(self.committed)
+
+    def refresh(self) -> None:
+        """Something the fiber depends on changed: act if that changes what it should run on."""
+        if self.running:
+            if self.state is LOADING and self._body is not None and self._is_stale():
+                self._cancel_body(self._body)
+        elif not self.queued and self._has_work():
+            self.runtime.schedule(self)
+
+    def _has_work(self) -> bool:
+        if self.state is DISPOSED:
+            return False
+        if self.spec is None:
+            return self._retired
+        if self.state is ACTIVE:
+            return self._is_stale()
+        return self._retired or self._restart or self._loadable() is not None
+
+    def _loadable(self) -> dict[str, Implementation] | None:
+        view = self._view()
+        return None if view is None or _serials(view) == self._failed_target else view
+
+    def retry(self) -> None:
+        """Forget an earlier failure and try again when it can load."""
+        self._failed_target = None
+        if self.state is FAILED:
+            self._restart = True
+        self.refresh()
+
+    def rebase(self, base: Context) -> list[Fiber]:
+        """Stand under another context: other realms, intercepts, even another parent fiber; nothing else changes.
+
+        Fibers of the subtree for which a name they need or provide now means another realm restart (or wait, or
+        start); they are returned. Everybody else keeps running. Raises `INACTIVE_EFFECT` if `base` is unloading.
+        """
+        if base.stack is not self.stack.parent:
+            base.stack.check(self.label)
+            if self.stack.parent is not None:
+                self.stack.parent.items.pop(self, None)
+            base.stack.items[self] = None
+            self.stack.parent = base.stack
+            self.parent = base.fiber
+        self.ctx.rebase(base)
+        self.runtime.shape += 1
+        self.runtime.epoch += 1
+        self.runtime.events.forget_plans()
+        return [fiber for fiber in walk(self) if fiber.remap()]
+
+    def remap(self) -> bool:
+        """Look at the realms of everything needed and provided again; whether something changed. For `rebase`."""
+        old = self._keys
+        self._index()
+        provides_elsewhere = any(each.ctx.realm(each.name) != each.realm for each in self.provided)
+        if provides_elsewhere:
+            self.restart()
+        elif old != self._keys:
+            self.refresh()
+        return provides_elsewhere or old != self._keys
+
+    def waits_for(self, other: Fiber) -> bool:
+        """Whether disposing this fiber cannot end before undo code of `other` has."""
+        fiber: Fiber | None = other
+        while fiber is not None:
+            if fiber is self:
+                return True
+            fiber = fiber.parent
+        return any(other in implementation.users for implementation in self.provided)
+
+    # --- transitions
+
+    async def run_transitions(self, run: Eager) -> None:
+        """Load and unload until the fiber is where it should be."""
+        while True:
+            if self.state is ACTIVE:
+                if not (self._retired if self.spec is None else self._is_stale()):
+                    break
+                await self._unload(run)
+            elif self.state is DISPOSED:
+                break
+            elif self._retired:
+                await self._unload(run)
+            else:
+                if self._restart:
+                    self._restart = False
+                    self._failed_target = None
+                view = self._loadable()
+                if view is None:
+                    break
+                await self._load(run, view)
+        self.running = False
+        settled, self._settled = self._settled, Latch()
+        settled.set()
+        self.runtime.end()
+
+    async def _load(self, run: Eager, view: dict[str, Implementation]) -> None:
+        assert self.spec is not None
+        self.error = None
+        self._broken = False
+        self._commit(view)
+        self._set_state(LOADING)
+        error: BaseException | None = None
+        if not self._retired:
+            try:
+                self.config = effective_config(self, self.raw_config)
+                pending = self._take_outcome(self.variables.run(self.spec.run, self.ctx, self.config))
+                if pending is not None:
+                    error = await self._run_body(run, pending)
+            except Exception as raised:
+                error = raised
+        if error is not None and not self._retired:
+            self._fail(error)
+        if error is not None or self._is_stale():
+            await self._unload(run)
+        else:
+            self._set_state(ACTIVE)
+            self._notify_dependants()
+
+    def _take_outcome(self, outcome: Any) -> Awaitable[Any] | None:
+        """What calling the body gave: `None`, an undo, a generator's halves, or something to await."""
+        if outcome is None:
+            return None
+        if inspect.isasyncgen(outcome):
+            return Lifespan(self.stack, self.label, AsyncHalves(outcome, self.label)).enter_as_body()
+        if inspect.isawaitable(outcome):
+
+            async def body() -> None:
+                self._keep_undo(await outcome)
+
+            return body()
+        self._keep_undo(sync_halves(outcome, self.label) if inspect.isgenerator(outcome) else outcome)
+        return None
+
+    def _keep_undo(self, result: Any) -> None:
+        undo = as_undo(result, self.label)
+        if undo is not None:
+            Disposer(self.stack, "teardown", undo)
+
+    async def _run_body(self, run: Eager, pending: Awaitable[Any]) -> BaseException | None:
+        """Run the awaitable part of the body; the error if it failed by itself."""
+        body = self._body = self.runtime.start(_as_coroutine(pending), self, "body", self.label, self.variables)
+        if self._is_stale():
+            self._cancel_body(body)
+        await run.wait(body.done)
+        self._body = None
+        if not body.task.done():
+            return None  # given up
+        error = body.failure()
+        if not body.cancelled_by_us:
+            return error or (AbortError(f"{self.label} was cancelled while loading") if body.task.cancelled() else None)
+        if error is not None:
+            self.runtime.report(self, error, "%s failed while its loading was given up", self.label)
+        return None
+
+    def _cancel_body(self, body: OwnedTask) -> None:
+        if not body.cancelled_by_us:
+            body.cancel()
+            self.runtime.supervise(self._insist(body), f"cancelling {self.label}")
+
+    async def _insist(self, body: OwnedTask) -> None:
+        limit = self.runtime.dispose_timeout
+        if not await finished_within(body, limit):
+            body.cancel(force=True)
+            if not await finished_within(body, min(1.0, limit)):
+                self.leaks += 1
+                self.runtime.log(self).error("%s did not stop loading within %g s and was given up", self.label, limit)
+                body.done.set()
+
+    async def _unload(self, run: Eager) -> None:
+        self._set_state(UNLOADING)
+        self._notify_dependants()
+        for implementation in list(self.provided):
+            await run.wait(implementation.until_free())
+        self.unwinding = True
+        await self.stack.unwind(run)
+        for implementation in reversed(self.provided[:]):
+            self.runtime.services.withdraw(implementation)
+        self.unwinding = False
+        self._uncommit()
+        self.instance = None
+        if self._retired:
+            self._leave()
+        elif self._broken or self.error is not None:
+            self._set_state(FAILED)
+        else:
+            self._set_state(PENDING)
+
+    def _leave(self) -> None:
+        """Gone: out of the indexes, the registry and the parent's effects."""
+        self.runtime.services.unindex(self, self._keys)
+        if self.spec is not None:
+            self.runtime.registry.remove(self)
+        self._set_state(DISPOSED)
+        if self.stack.parent is not None:
+            self.stack.parent.items.pop(self, None)
+        self._gone.set()
+
+    def _set_state(self, state: FiberState) -> None:
+        old, self.state = self.state, state
+        self.stack.closed = self._retired or state in (UNLOADING, FAILED, DISPOSED)
+        self.runtime.epoch += 1
+        self.runtime.root.emit(StatusChanged(self, old))
+
+    def _commit(self, view: dict[str, Implementation]) -> None:
+        self.committed = view
+        for implementation in view.values():
+            implementation.users[self] = None
+
+    def _uncommit(self) -> None:
+        committed, self.committed = self.committed, None
+        for implementation in (committed or {}).values():
+            implementation.release(self)
+
+    def _notify_dependants(self) -> None:
+        for implementation in list(self.provided):
+            self.runtime.services.notify(implementation.key)
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = error
+        self._failed_target = _serials(self.committed or {})
+        self.runtime.report(self, error, "%s failed", self.label)
+
+    def task_failed(self, name: str, error: BaseException, *, critical: bool = False) -> None:
+        """A background task raised: counted and told; a critical one makes the fiber fail."""
+        self.faults += 1
+        self.runtime.report(self, error, "task %s failed", name)
+        self.runtime.root.emit(TaskFailed(self, name, error))
+        if critical and self.state in (LOADING, ACTIVE):
+            self.error = error
+            self._failed_target = _serials(self.committed or {})
+            self._broken = True
+            self.refresh()
+
+    # --- as an item on its parent's effect stack
+
+    def begin_undo(self) -> Latch:
+        self._retire()
+        if self.running:
+            self.refresh()
+        else:
+            self.runtime.drive(self)
+        return self._gone
+
+    def _retire(self) -> None:
+        if self._retired:
+            return
+        self._retired = True
+        self.stack.closed = True
+        self.uid = None
+        if self.spec is not None:
+            self.runtime.root.emit(PluginChanged(self))
+
+
+def _serials(view: dict[str, Implementation]) -> tuple[int, ...]:
+    return tuple(implementation.serial for implementation in view.values())
+
+
+async def _as_coroutine(pending: Awaitable[Any]) -> None:
+    await pending
+
+
+def _fibers_on(stack: EffectStack) -> Generator[Fiber, None, None]:
+    for item in stack.items:
+        if isinstance(item, Fiber):
+            yield item
+        elif (inner := getattr(item, "inner", None)) is not None:
+            yield from _fibers_on(inner)

@@ -1,0 +1,90 @@
+"""The diagnostic picture of a root."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import describe_error
+from .realms import realm_label
+
+if TYPE_CHECKING:
+    from .fiber import Fiber
+    from .runtime import Runtime
+
+
+def inspect_root(runtime: Runtime) -> dict[str, Any]:
+    """See `Context.inspect`."""
+    root = runtime.root.fiber
+    fibers = list(walk(root))
+    return {
+        "fibers": _fiber_tree(root),
+        "services": [
+            {
+                "name": each.name,
+                "realm": realm_label(each.realm),
+                "provider": each.fiber.uid,
+                "providerName": each.fiber.display_name,
+                "active": each.fiber.is_active,
+                "users": len(each.users),
+            }
+            for each in runtime.services.implementations.values()
+        ],
+        "events": [
+            {"name": channel.name, "mode": channel.mode, "listeners": len(channel.all)}
+            for channel in runtime.events.channels.values()
+            if channel.all
+        ],
+        "tasks": sum(1 for owned in runtime.tasks.values() if owned.kind == "task"),
+        "cycles": dependency_cycles(fibers),
+    }
+
+
+def walk(fiber: Fiber) -> list[Fiber]:
+    """A fiber and all below it."""
+    found = [fiber]
+    for child in fiber.children():
+        found += walk(child)
+    return found
+
+
+def _fiber_tree(fiber: Fiber) -> dict[str, Any]:
+    return {
+        "uid": fiber.uid,
+        "name": fiber.display_name,
+        "entryId": fiber.entry_id,
+        "phase": fiber.state.phase,
+        "error": describe_error(fiber.error) if fiber.error is not None else None,
+        "missing": fiber.missing(),
+        "provides": [implementation.name for implementation in fiber.provided],
+        "effects": fiber.effects(),
+        "tasks": [owned.name for owned in fiber.tasks()],
+        "faults": fiber.faults,
+        "generation": fiber.generation,
+        "children": [_fiber_tree(child) for child in fiber.children()],
+    }
+
+
+def dependency_cycles(fibers: list[Fiber]) -> list[list[str]]:
+    """Waiting plugins that wait for each other, as plugin names; judged by what plugins declare to provide."""
+    waiting = [fiber for fiber in fibers if fiber.spec is not None and fiber.missing()]
+    providers: dict[str, list[Fiber]] = {}
+    for fiber in waiting:
+        for name in fiber.spec.provides if fiber.spec is not None else ():
+            providers.setdefault(name, []).append(fiber)
+    cycles: list[list[str]] = []
+    done: set[Fiber] = set()
+
+    def visit(fiber: Fiber, path: list[Fiber]) -> None:
+        if fiber in path:
+            cycles.append([each.display_name for each in path[path.index(fiber) :]])
+            return
+        if fiber in done:
+            return
+        for name in fiber.missing():
+            for provider in providers.get(name, ()):
+                visit(provider, [*path, fiber])
+        done.add(fiber)
+
+    for fiber in waiting:
+        visit(fiber, [])
+    return cycles

@@ -1,0 +1,111 @@
+"""Scope keys: which agent (or preset) a registration or a dispatch belongs to, and how keys inherit."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .errors import CordisError
+
+
+class ScopeRecord:
+    """The bookkeeping of one scope key. Keys are compared by identity."""
+
+    __slots__ = ("__weakref__", "_children", "key", "parent", "token")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.parent: ScopeRecord | None = None
+        self.token = object()
+        """Stands for this key's ancestry; replaced when it changes."""
+        self._children: weakref.WeakSet[ScopeRecord] | None = None
+
+    def lineage(self) -> tuple[ScopeRecord, ...]:
+        """The record and its ancestors, nearest first."""
+        chain: list[ScopeRecord] = []
+        record: ScopeRecord | None = self
+        while record is not None:
+            chain.append(record)
+            record = record.parent
+        return tuple(chain)
+
+    def link(self, parent: ScopeRecord | None) -> None:
+        if parent is not None and self in parent.lineage():
+            raise CordisError("SCOPE_CYCLE", "scope parent link would form a cycle")
+        if self.parent is not None and self.parent._children is not None:
+            self.parent._children.discard(self)
+        self.parent = parent
+        if parent is not None:
+            if parent._children is None:
+                parent._children = weakref.WeakSet()
+            parent._children.add(self)
+        self._renew()
+
+    def _renew(self) -> None:
+        self.token = object()
+        for child in list(self._children or ()):
+            child._renew()
+
+
+_records: dict[int, weakref.ref[ScopeRecord]] = {}
+# Only for keys without a `__scope__` slot. Weak metadata of the keys, not a registry: an entry lives as long as
+# somebody holds the record, and the record holds its key, so an id cannot be reused meanwhile.
+
+
+def record_of(key: Any) -> ScopeRecord:
+    """The record of a key, made on first use. It hangs on the key's `__scope__` slot if it has one."""
+    try:
+        record: ScopeRecord | None = key.__scope__
+    except AttributeError:
+        pass
+    else:
+        if record is not None:
+            return record
+    return _find(key, id(key))
+
+
+def _find(key: Any, number: int) -> ScopeRecord:
+    found = _records.get(number)
+    record = found() if found is not None else None
+    if record is None:
+        record = ScopeRecord(key)
+        if hasattr(type(key), "__scope__"):
+            key.__scope__ = record
+        else:
+            _records[number] = weakref.ref(record, lambda ref: _drop(number, ref))
+    return record
+
+
+def _drop(number: int, ref: weakref.ref[ScopeRecord]) -> None:
+    if _records.get(number) is ref:
+        del _records[number]
+
+
+def scope_chain(key: object) -> list[object]:
+    """The key and its ancestors, nearest first; empty for `None`."""
+    return [record.key for record in record_of(key).lineage()] if key is not None else []
+
+
+class ScopeBinding:
+    """The right to change the parent of a key; handed out once, by `bind_scope`."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: ScopeRecord) -> None:
+        self._record = record
+
+    def rebind(self, parent: object | None) -> None:
+        """Replace the parent. Raises `SCOPE_CYCLE`."""
+        self._record.link(record_of(parent) if parent is not None else None)
+
+
+def bind_scope(key: object, parent: object) -> ScopeBinding:
+    """Make `parent` the parent key of `key`. Raises if it has one, or if the link would form a cycle."""
+    record = record_of(key)
+    if record.parent is not None:
+        raise CordisError(
+            "SCOPE_BOUND",
+            "scope key is already bound to a parent; re-linking requires the binding returned by the original bind",
+        )
+    record.link(record_of(parent))
+    return ScopeBinding(record)
