@@ -89,7 +89,18 @@ class Session:
     Raises SessionHeaderError and SessionError.
     """
 
-    __slots__ = ("_derivation", "_headers", "_log", "_view", "first_live_seq", "header", "id", "publication", "surface")
+    __slots__ = (
+        "__weakref__",
+        "_derivation",
+        "_headers",
+        "_log",
+        "_view",
+        "first_live_seq",
+        "header",
+        "id",
+        "publication",
+        "surface",
+    )
 
     def __init__(
         self,
