@@ -23,7 +23,11 @@ async def until_abort(work: Coroutine[Any, Any, T], signal: AbortSignal | None) 
         work.close()
         signal.raise_if_aborted()
     task = asyncio.get_running_loop().create_task(work)
-    undo = signal.on_abort(lambda: task.cancel() and None)
+
+    def stop() -> None:
+        task.cancel()
+
+    undo = signal.on_abort(stop)
     try:
         return await task
     except asyncio.CancelledError:

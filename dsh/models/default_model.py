@@ -44,7 +44,7 @@ class Selection(ConfigModel):
         return route
 
 
-class Config(ConfigModel):
+class DefaultModelConfig(ConfigModel):
     """One route (`provider`, `model`) or several `candidates`."""
 
     provider: str | None = field(None, min=1, description="Provider name")
@@ -63,9 +63,9 @@ class Config(ConfigModel):
 class DefaultModel(AgentDefaultModel):
     """Answers what the next turn of an agent without a route should use."""
 
-    Config = Config
+    Config = DefaultModelConfig
 
-    def __init__(self, ctx: Context, config: Config, llm: Llm) -> None:
+    def __init__(self, ctx: Context, config: DefaultModelConfig, llm: Llm) -> None:
         super().__init__(ctx)
         self._llm = llm
         self._candidates = config.candidates
@@ -93,4 +93,4 @@ class DefaultModel(AgentDefaultModel):
             await settings.replace(SECTION, kept)
 
 
-__all__ = ["Candidate", "Config", "DefaultModel", "Selection"]
+__all__ = ["Candidate", "DefaultModel", "DefaultModelConfig", "Selection"]

@@ -235,7 +235,10 @@ def _tls_context() -> ssl.SSLContext:
 def _transport_error(error: httpx.HTTPError, where: str) -> LlmError:
     import httpx
 
-    text = describe_error(error)
+    # A reset connection comes without any text.
+    text = str(error).strip() or (
+        "the peer reset it" if isinstance(error, httpx.NetworkError) else describe_error(error)
+    )
     if isinstance(error, httpx.ConnectTimeout):
         message = f"cannot connect to {where}: no answer in time"
     elif isinstance(error, httpx.ProxyError):

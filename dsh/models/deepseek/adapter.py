@@ -166,7 +166,13 @@ async def _chunks(reply: Reply, where: str, key: str | None) -> AsyncGenerator[S
             yield chunk
         return
     async with aclosing(reply.batches()) as batches:
-        async for events in batches:
+        while True:
+            try:
+                events = await anext(batches, None)
+            except LlmError as error:
+                raise _cut(error, reader) from error.__cause__
+            if events is None:
+                break
             for event in events:
                 if event.data == b"[DONE]":
                     for chunk in reader.close():
@@ -176,10 +182,14 @@ async def _chunks(reply: Reply, where: str, key: str | None) -> AsyncGenerator[S
                 for chunk in _read(reader, event, reply, where, key):
                     yield chunk
     if not reader.finish_word:
-        text = f"{where} closed the stream before its end, after {reader.received} characters of output"
-        raise LlmError.of("STREAM_CLOSED", text)
+        raise _cut(LlmError.of("STREAM_CLOSED", f"{where} closed the stream before its end"), reader)
     for chunk in reader.close():
         yield chunk
+
+
+def _cut(error: LlmError, reader: CompletionReader) -> LlmError:
+    """The same failure, saying how much of the reply had arrived."""
+    return LlmError.of(error.code, f"{error.failure.message} (after {reader.received} characters of output)")
 
 
 def _read(reader: CompletionReader, event: SseEvent, reply: Reply, where: str, key: str | None) -> list[StreamChunk]:
