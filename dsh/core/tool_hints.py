@@ -72,7 +72,7 @@ def tool(
 
 def tool_from(function: Callable[..., Any], options: ToolOptions) -> ToolDefinition:
     """The definition `tool` makes of `function`."""
-    name: str = options.get("name") or getattr(function, "__name__", type(function).__name__)
+    name = options.get("name") or str(getattr(function, "__name__", type(function).__name__))
     where = f"tool {name}"
     hints = resolve_hints(function, where)
     about, parameter_docs = split_docstring(inspect.getdoc(function) or "")
