@@ -43,8 +43,6 @@ class Config(LoopSettings):
 class AgentLoop(Service, name="agentLoop"):
     """Creates and drives agents. Everything else reaches them through ``ctx.agents``."""
 
-    Config = Config
-
     def __init__(
         self,
         ctx: Context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,11 +45,11 @@ class Agents(Service, name="agents"):
         entry = self._entries.get(agent_id)
         return None if entry is None else entry.agent
 
-    def list(self) -> list[Agent]:
+    def list(self) -> builtins.list[Agent]:
         """All live agents in order of entry."""
         return [entry.agent for entry in self._entries.values()]
 
-    def roots(self) -> list[Agent]:
+    def roots(self) -> builtins.list[Agent]:
         """Live agents that no other agent created."""
         return [entry.agent for entry in self._entries.values() if entry.owner is None]
 

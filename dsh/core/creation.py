@@ -159,14 +159,16 @@ class Lifecycle:
     async def race(self, work: Awaitable[T], *, late: Callable[[T], Any] | None = None) -> T:
         """Await ``work`` unless creation must stop first; a result that still comes then goes to ``late``."""
         task = asyncio.ensure_future(work)
-        stopped = asyncio.get_running_loop().create_future()
-        undo = self.signal.on_abort(lambda: stopped.done() or stopped.set_result(None))
+        stopped = asyncio.Event()
+        undo = self.signal.on_abort(stopped.set)
+        stop = self._loop.tasks.start(stopped.wait(), name=f"abort of {self.session_id}")
         try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
         finally:
             undo()
+            stop.cancel()
             if not task.done():
                 task.add_done_callback(lambda done: _deliver_late(done, late))
                 task.cancel()

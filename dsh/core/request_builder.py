@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ class RequestBuilder:
         self._loop = loop
         self._agent = agent
         self._header_logged = False
-        self._turn_route: tuple[int, dict[str, Any]] | None = None
+        self._turn_route: tuple[int, Mapping[str, Any]] | None = None
 
     async def build(
         self, assembly: Assembly, system: str, *, turn: int, step: int, signal: AbortSignal
@@ -106,9 +106,8 @@ class RequestBuilder:
     def _default_route(self, config: CallConfig, turn: int) -> CallConfig:
         """The deployment's default model, read once a turn, for agents that name no route."""
         if self._turn_route is None or self._turn_route[0] != turn:
-            selection = self._loop.default_selection()
-            self._turn_route = (turn, selection or {})
-        route = self._turn_route[1]
+            self._turn_route = (turn, self._loop.default_selection() or {})
+        _, route = self._turn_route
         if not route:
             return config
         effort = route.get("reasoningEffort")

@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from .session_store import SessionPreparation
 
 M = TypeVar("M", bound=ConfigModel)
+M_co = TypeVar("M_co", bound=ConfigModel, covariant=True)
 Undo = Callable[[], Any]
 
 
 # -- settings -----------------------------------------------------------------------------------------------------
 
 
-class SettingsScope(Protocol[M]):
+class SettingsScope(Protocol[M_co]):
     """The view one consumer has of its own settings section."""
 
-    def get(self) -> M:
+    def get(self) -> M_co:
         """The resolved section: schema defaults, then the row's values, then the user's."""
 
-    def watch(self, callback: Callable[[M, M], Any]) -> Undo:
+    def watch(self, callback: Callable[[Any, Any], Any]) -> Undo:
         """Call ``callback(next, previous)`` after each commit that changes the resolved value."""
 
     async def update(self, patch: Mapping[str, Any]) -> None:
@@ -43,6 +44,9 @@ class SettingsScope(Protocol[M]):
 
     async def replace(self, section: Mapping[str, Any]) -> None:
         """Replace the user's section; ``{}`` resets it."""
+
+    def rebase(self, base: Mapping[str, Any]) -> None:
+        """Put other row values under the user's section."""
 
 
 class Settings(Service, name="settings"):
@@ -100,8 +104,10 @@ class SettingsSection(Generic[M]):
         return self._entry if self._scope is None else self._scope.get()
 
     def rebase(self, entry: M) -> None:
-        """Use ``entry`` as the fallback from now on (the row's config object was replaced)."""
+        """Use the row values ``entry`` from now on: under the user's section, or alone."""
         self._entry = entry
+        if self._scope is not None:
+            self._scope.rebase(entry.to_wire())
 
     def _attach(self, scope: SettingsScope[M] | None) -> None:
         self._scope = scope
@@ -124,13 +130,13 @@ def install_settings_section(
     section = SettingsSection(entry)
 
     def attach(child: Context) -> None:
-        scope = child[Settings].register(ns, schema, entry.to_wire(), validate=validate)  # type: ignore[call-arg, arg-type]
+        scope = child[Settings].register(ns, schema, section._entry.to_wire(), validate=validate)  # type: ignore[arg-type]
         section._attach(scope)
 
         def detach() -> None:
             section._attach(None)
             if on_change is not None and ctx.fiber.is_active:
-                on_change(entry)
+                on_change(section._entry)
 
         child.defer(detach)
         if on_change is not None:
