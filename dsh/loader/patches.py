@@ -1,0 +1,206 @@
+"""Patch lists: small edits that one layer makes to the rows of the layers below it.
+
+    - {id: agent-loop, config: {maxParallelToolCalls: 4}}   # replaces the named keys of that row, each one whole
+    - insert: [{id: mine, name: ./plugins/mine.py}]         # appends rows
+    - {id: tools-group, insert: [...]}                      # appends to the children of a group
+
+The same function composes what boots, what a running tree re-reads and what `dsh config show` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsh.cordis.nearest import nearest
+from dsh.cordis.shapes import show
+
+from . import names
+from .problems import Problem
+from .yamlio import YamlList, YamlMap, detach, find_mark
+
+
+@dataclass(slots=True)
+class Layer:
+    """One list of patch items, and what it is called in messages."""
+
+    name: str
+    items: Any
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where a row comes from: the file or layer that brought it, and the layers that changed it since."""
+
+    source: str
+    patched_by: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Composition:
+    """Rows after all layers. `origins` is keyed by the identity of each row's mapping."""
+
+    rows: YamlList
+    origins: dict[int, Origin] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def origin(self, row: Mapping[str, Any]) -> Origin | None:
+        """Where one of the rows comes from."""
+        return self.origins.get(id(row))
+
+
+def compose(rows: Any, source: str, layers: Sequence[Layer] = ()) -> Composition:
+    """Apply layers in order to a deep copy of `rows`; nothing that is passed in changes.
+
+    An item that finds no row, or whose `name` does not match, is skipped with a warning. A layer that is no list,
+    or an item that is no mapping, is a problem.
+    """
+    result = Composition(detach(rows) if isinstance(rows, list) else rows)
+    if not isinstance(rows, list):
+        return result
+    composer = _Composer(result)
+    composer.adopt(result.rows, source)
+    for layer in layers:
+        composer.apply(layer)
+    return result
+
+
+def is_group_row(row: Any) -> bool:
+    """Whether a raw row is a group, by its name or its `group` key."""
+    if not isinstance(row, Mapping):
+        return False
+    name = row.get("name")
+    return row.get("group") is True or (isinstance(name, str) and names.is_group(name))
+
+
+class _Composer:
+    def __init__(self, result: Composition) -> None:
+        self._result = result
+        self._index: dict[str, YamlMap] = {}
+
+    def adopt(self, rows: Sequence[Any], source: str) -> None:
+        """Make rows, and the children of groups among them, known under their ids."""
+        for row in rows:
+            if not isinstance(row, YamlMap):
+                continue
+            self._result.origins[id(row)] = Origin(source)
+            row_id = row.get("id")
+            if isinstance(row_id, str):
+                self._index.setdefault(row_id, row)
+            if is_group_row(row) and isinstance(row.get("config"), list):
+                self.adopt(row["config"], source)
+
+    def _forget(self, rows: Any) -> None:
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, YamlMap):
+                if self._index.get(str(row.get("id"))) is row:
+                    del self._index[str(row["id"])]
+                if is_group_row(row):
+                    self._forget(row.get("config"))
+
+    def apply(self, layer: Layer) -> None:
+        if layer.items is None:
+            return
+        if not isinstance(layer.items, list):
+            problem = Problem(f"a patch must be a list of items, got {show(layer.items)}", "patch", file=layer.name)
+            self._result.problems.append(problem.at(find_mark(layer.items, ())))
+            return
+        for index, item in enumerate(layer.items):
+            if not isinstance(item, Mapping):
+                message = f"patch item {index + 1} must be a mapping, got {show(item)}"
+                problem = Problem(message, "patch", file=layer.name).at(find_mark(layer.items, (index,)))
+                self._result.problems.append(problem)
+                continue
+            self._apply_item(layer, item, index + 1)
+
+    def _apply_item(self, layer: Layer, item: Mapping[str, Any], number: int) -> None:
+        inserted = item.get("insert")
+        if "insert" in item and not (isinstance(inserted, list) and all(isinstance(row, Mapping) for row in inserted)):
+            message = f"patch item {number}: insert must be a list of rows, got {show(inserted)}"
+            problem = Problem(message, "patch", file=layer.name, key="insert").at(find_mark(item, ("insert",)))
+            self._result.problems.append(problem)
+            return
+        target_id = item.get("id")
+        if target_id is None:
+            rest = [key for key in item if key != "insert"]
+            if rest or inserted is None:
+                what = f"has {', '.join(rest)} but no id" if rest else "is empty"
+                self._warn(layer, item, number, (), f"{what}; it is skipped")
+                return
+            self._insert(layer, self._result.rows, inserted)
+            return
+        target = self._find(layer, item, number, target_id)
+        if target is None:
+            return
+        if inserted is not None and not is_group_row(target):
+            self._warn(
+                layer, item, number, ("insert",), f'row "{target_id}" is no group; nothing can be inserted into it'
+            )
+            return
+        self._replace_keys(layer, target, item)
+        if inserted is not None:
+            if not isinstance(target.get("config"), list):
+                target["config"] = YamlList()
+            self._insert(layer, target["config"], inserted)
+
+    def _find(self, layer: Layer, item: Mapping[str, Any], number: int, target_id: Any) -> YamlMap | None:
+        target = self._index.get(target_id) if isinstance(target_id, str) else None
+        if target is None:
+            near = nearest(str(target_id), self._index)
+            hint = f'; did you mean "{near}"?' if near else ""
+            self._warn(layer, item, number, ("id",), f'no row has the id "{target_id}"{hint}; it is skipped', near)
+            return None
+        wanted = item.get("name")
+        if wanted is not None and wanted != target.get("name"):
+            message = f'row "{target_id}" is {target.get("name")}, not {wanted}; it is skipped'
+            self._warn(layer, item, number, ("name",), message)
+            return None
+        return target
+
+    def _replace_keys(self, layer: Layer, target: YamlMap, item: Mapping[str, Any]) -> None:
+        changed = [key for key in item if key not in ("id", "name", "insert")]
+        for key in changed:
+            if key == "config" and is_group_row(target):
+                # The single pass never looks into rows that a replaced config brings.
+                self._forget(target.get("config"))
+            target[key] = detach(item[key])
+            mark = find_mark(item, (key,))
+            if mark is not None:
+                target.marks[key] = mark
+            if key == "config" and is_group_row(target):
+                self._note_origins(target[key], layer.name)
+        if changed:
+            self._touch(target, layer)
+
+    def _note_origins(self, rows: Any, source: str) -> None:
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, YamlMap):
+                self._result.origins[id(row)] = Origin(source)
+                if is_group_row(row):
+                    self._note_origins(row.get("config"), source)
+
+    def _insert(self, layer: Layer, into: YamlList, rows: list[Any]) -> None:
+        copies = detach(rows)
+        into.extend(copies)
+        into.marks.extend([None] * (len(into) - len(copies) - len(into.marks)))
+        into.marks.extend(getattr(copies, "marks", ()))
+        self.adopt(copies, layer.name)
+
+    def _touch(self, target: YamlMap, layer: Layer) -> None:
+        origin = self._result.origins[id(target)]
+        if layer.name not in (origin.source, *origin.patched_by):
+            origin.patched_by.append(layer.name)
+
+    def _warn(
+        self,
+        layer: Layer,
+        item: Mapping[str, Any],
+        number: int,
+        keys: tuple[str, ...],
+        message: str,
+        near: str | None = None,
+    ) -> None:
+        warning = Problem(f"patch item {number}: {message}", "patch", file=layer.name, nearest=near)
+        self._result.warnings.append(warning.at(find_mark(item, keys)))

@@ -1,0 +1,291 @@
+"""Rows: what one entry of a config file says, checked, with the place of every key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dsh.cordis.nearest import nearest
+from dsh.cordis.shapes import path_text, show
+
+from . import names
+from .expr import ExprError, check_expr
+from .problems import Problem
+from .yamlio import Expr, Mark, YamlMap, find_mark
+
+ROW_KEYS: Final = ("id", "name", "config", "disabled", "group", "inject", "isolate", "intercept", "label")
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One checked row. `config` is raw (expressions unevaluated); the config of a group is in `children` instead."""
+
+    id: str
+    name: str
+    source: YamlMap
+    config: Any = None
+    disabled: bool | Expr = False
+    is_group: bool = False
+    inject: dict[str, Any] = field(default_factory=dict)
+    isolate: dict[str, bool | str] = field(default_factory=dict)
+    intercept: dict[str, Any] = field(default_factory=dict)
+    label: str | None = None
+    children: tuple[Row, ...] = ()
+    derived_id: bool = False
+    """The file gives no id; this one was made from name and position."""
+
+    @property
+    def mark(self) -> Mark | None:
+        """Where the row begins."""
+        return self.source.mark
+
+    def find_mark(self, keys: Sequence[str | int] = ()) -> Mark | None:
+        """Where the value under `keys` (from the row on) stands, or the nearest thing around it."""
+        return find_mark(self.source, keys)
+
+    def walk(self) -> Iterator[Row]:
+        """The row and all rows below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(slots=True)
+class ParsedRows:
+    """The rows of one tree, and what is wrong or odd about them."""
+
+    rows: tuple[Row, ...] = ()
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Row]:
+        """All rows, depth first."""
+        for row in self.rows:
+            yield from row.walk()
+
+
+def parse_rows(data: Any, *, file: str, prefix: str = "") -> ParsedRows:
+    """Check the composed list of rows of one tree. All problems are collected.
+
+    `file` is named where a value has no place of its own; `prefix` is the address of the include around the tree.
+    """
+    result = ParsedRows()
+    if not isinstance(data, list):
+        got = "the file is empty" if data is None else f"got {show(data)}"
+        result.problems.append(Problem(f"must be a list of rows, {got}", "parse", file=file).at(find_mark(data, ())))
+        return result
+    reader = _Reader(result, file, prefix)
+    result.rows = tuple(reader.read_list(data, ""))
+    reader.check_ids()
+    return result
+
+
+class _Reader:
+    def __init__(self, result: ParsedRows, file: str, prefix: str) -> None:
+        self._result = result
+        self._file = file
+        self._prefix = prefix
+
+    # --- reporting
+
+    def _problem(self, row: str | None, source: Any, keys: Sequence[str | int], message: str, **extra: Any) -> Problem:
+        mark = find_mark(source, keys)
+        address = None if row is None else self._prefix + row
+        problem = Problem(message, file=self._file, row=address, key=path_text(tuple(keys)) or None, **extra)
+        return problem.at(mark)
+
+    def _refuse(self, row: str | None, source: Any, keys: Sequence[str | int], message: str, **extra: Any) -> None:
+        self._result.problems.append(self._problem(row, source, keys, message, **extra))
+
+    # --- reading
+
+    def read_list(self, data: Sequence[Any], group: str) -> Iterator[Row]:
+        """The rows of one list; `group` is the id of the group it belongs to."""
+        counts: dict[str, int] = {}
+        for index, source in enumerate(data):
+            if not isinstance(source, YamlMap):
+                self._refuse(group or None, data, [index], f"a row must be a mapping with a name, got {show(source)}")
+                continue
+            row = self._read_row(source, counts, group)
+            if row is not None:
+                yield row
+
+    def _read_row(self, source: YamlMap, counts: dict[str, int], group: str) -> Row | None:
+        name, given_id = source.get("name"), source.get("id")
+        shown = given_id if isinstance(given_id, str) else name if isinstance(name, str) else None
+        before = len(self._result.problems)
+        if not isinstance(name, str) or not name:
+            near = nearest("name", [key for key in source if key not in ROW_KEYS])
+            hint = f' (the row has "{near}")' if near else ""
+            message = f"a row needs a name{hint}" if name is None else _literal("name", name, "the plugin's name")
+            self._refuse(shown, source, ["name"] if "name" in source else [], message)
+        if given_id is not None and (not isinstance(given_id, str) or not given_id or ":" in given_id):
+            hint = "; put a number in quotes" if isinstance(given_id, int) else ""
+            self._refuse(shown, source, ["id"], _literal("id", given_id, f"text without ':'{hint}"))
+        if len(self._result.problems) > before or not isinstance(name, str):
+            return None
+        derived = not isinstance(given_id, str)
+        if derived:
+            counts[name] = counts.get(name, 0) + 1
+        row_id = (
+            f"{group}/{name}#{counts[name]}" if derived and group else f"{name}#{counts[name]}" if derived else given_id
+        )
+        row = Row(str(row_id), name, source, derived_id=derived)
+        row.disabled = self._disabled(row)
+        row.is_group = self._flag(row, "group") or names.is_group(name)
+        row.inject = self._inject(row)
+        row.isolate = self._isolate(row)
+        row.intercept = self._intercept(row)
+        row.label = source["label"] if isinstance(source.get("label"), str) else None
+        self._note_unknown(row)
+        if row.is_group:
+            row.children = self._children(row)
+        else:
+            row.config = source.get("config")
+            self._check_expressions(row, row.config, ["config"])
+        return row
+
+    def _children(self, row: Row) -> tuple[Row, ...]:
+        config = row.source.get("config")
+        if config is None:
+            return ()
+        if not isinstance(config, list):
+            self._refuse(
+                row.id, row.source, ["config"], f"the config of a group is its list of rows, got {show(config)}"
+            )
+            return ()
+        return tuple(self.read_list(config, row.id))
+
+    def _disabled(self, row: Row) -> bool | Expr:
+        value = row.source.get("disabled")
+        if isinstance(value, Expr):
+            self._check_expressions(row, value, ["disabled"])
+            return value
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self._refuse(row.id, row.source, ["disabled"], f"must be true, false or an expression, got {show(value)}",
+                     allowed=("true", "false"))  # fmt: skip
+        return False
+
+    def _flag(self, row: Row, key: str) -> bool:
+        value = row.source.get(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self._refuse(row.id, row.source, [key], _literal(key, value, "true or false"), allowed=("true", "false"))
+        return False
+
+    def _inject(self, row: Row) -> dict[str, Any]:
+        value = row.source.get("inject")
+        if value is None:
+            return {}
+        if isinstance(value, list) and all(isinstance(item, str) and item for item in value):
+            return dict.fromkeys(value)
+        if not isinstance(value, Mapping):
+            self._refuse(
+                row.id, row.source, ["inject"], _literal("inject", value, "a list of service names, or a mapping")
+            )
+            return {}
+        needs: dict[str, Any] = {}
+        for service, config in value.items():
+            if config is None or config is True:
+                needs[service] = None
+            elif isinstance(config, Mapping) and not self._has_expression(row, config, ["inject", service]):
+                needs[service] = config
+            elif not isinstance(config, Mapping) and config is not False:
+                message = _literal(service, config, "null, true or a mapping for that service")
+                self._refuse(row.id, row.source, ["inject", service], message)
+        return needs
+
+    def _isolate(self, row: Row) -> dict[str, bool | str]:
+        value = row.source.get("isolate")
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self._refuse(
+                row.id, row.source, ["isolate"], _literal("isolate", value, "a mapping from service to true or a label")
+            )
+            return {}
+        realms: dict[str, bool | str] = {}
+        for service, label in value.items():
+            if label is True or (isinstance(label, str) and label):
+                realms[service] = label
+            elif label is not False and label is not None:
+                self._refuse(
+                    row.id,
+                    row.source,
+                    ["isolate", service],
+                    _literal(service, label, "true or the label of a shared realm"),
+                )
+        return realms
+
+    def _intercept(self, row: Row) -> dict[str, Any]:
+        value = row.source.get("intercept")
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self._refuse(
+                row.id,
+                row.source,
+                ["intercept"],
+                _literal("intercept", value, "a mapping from service to its settings"),
+            )
+            return {}
+        settings: dict[str, Any] = {}
+        for service, config in value.items():
+            if not isinstance(config, Mapping):
+                self._refuse(row.id, row.source, ["intercept", service], _literal(service, config, "a mapping"))
+            elif not self._has_expression(row, config, ["intercept", service]):
+                settings[service] = config
+        return settings
+
+    # --- expressions
+
+    def _check_expressions(self, row: Row, value: Any, keys: list[str | int]) -> None:
+        if isinstance(value, Expr):
+            try:
+                check_expr(value)
+            except ExprError as error:
+                self._refuse(row.id, row.source, keys, str(error), error=error)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self._check_expressions(row, item, [*keys, key])
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                self._check_expressions(row, item, [*keys, index])
+
+    def _has_expression(self, row: Row, value: Any, keys: list[str | int]) -> bool:
+        if isinstance(value, Expr):
+            self._refuse(row.id, row.source, keys, _literal(str(keys[-1]), value, "a plain value"))
+            return True
+        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+        found = [self._has_expression(row, item, [*keys, key]) for key, item in items]
+        return any(found)
+
+    # --- whole rows
+
+    def _note_unknown(self, row: Row) -> None:
+        for key in row.source:
+            if key in ROW_KEYS:
+                continue
+            near = nearest(key, ROW_KEYS)
+            hint = (
+                f'; did you mean "{near}"?' if near else f" (a row has {', '.join(ROW_KEYS)}; settings go into config)"
+            )
+            warning = self._problem(row.id, row.source, [key], f"unknown key{hint}", allowed=ROW_KEYS, nearest=near)
+            self._result.warnings.append(warning)
+
+    def check_ids(self) -> None:
+        """Refuse ids that stand twice anywhere in the tree."""
+        seen: dict[str, Row] = {}
+        for row in self._result.walk():
+            first = seen.setdefault(row.id, row)
+            if first is not row:
+                place = f" (the other is at {first.mark})" if first.mark else ""
+                self._refuse(row.id, row.source, ["id"] if "id" in row.source else [], f"the id stands twice{place}")
+
+
+def _literal(key: str, value: Any, wanted: str) -> str:
+    if isinstance(value, Expr):
+        return f"{key} takes no expression; only config and disabled do (wanted {wanted})"
+    return f"must be {wanted}, got {show(value)}"
