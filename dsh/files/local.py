@@ -31,6 +31,8 @@ from .service import (
 if TYPE_CHECKING:
     from dsh.cordis import AbortSignal
 
+name = "fs-local"
+
 T = TypeVar("T")
 
 

@@ -24,6 +24,8 @@ from .service import (
     Subprocess,
 )
 
+name = "bash-local"
+
 QUIET = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 """Variables that keep programs from painting and from waiting for a key."""
 

@@ -42,7 +42,7 @@ class LocalChild(ChildProcess):
         self.stdin = None
         self.stdout = None
         self.stderr = None
-        self.collected: Mapping[Literal["stdout", "stderr"], CollectedStream] = {}
+        self.collected: dict[Literal["stdout", "stderr"], CollectedStream] = {}
         self._collectors: list[Collector] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._tree: ProcessTree | None = None
@@ -98,26 +98,19 @@ class LocalChild(ChildProcess):
         self.pid = self._process.pid
         self._tree = ProcessTree(self.pid, marker)
         self.stdin = PipeWriter(self._loop, writer) if writer is not None else None
-        streams: dict[Literal["stdout", "stderr"], CollectedStream] = {}
-        for name, mode, fd in (("stdout", spec.stdout, out), ("stderr", spec.stderr, err)):
-            if fd is not None:
-                self._connect(name, mode, fd, streams)  # type: ignore[arg-type]
-        self.collected = streams
+        if out is not None:
+            self._connect("stdout", spec.stdout, out)
+        if err is not None:
+            self._connect("stderr", spec.stderr, err)
         self._watch_exit()
         if spec.signal is not None:
             self._forget_signal = spec.signal.on_abort(self.terminate)
 
-    def _connect(
-        self,
-        name: Literal["stdout", "stderr"],
-        mode: OutputMode,
-        fd: int,
-        streams: dict[Literal["stdout", "stderr"], CollectedStream],
-    ) -> None:
+    def _connect(self, name: Literal["stdout", "stderr"], mode: OutputMode, fd: int) -> None:
         self._open_streams += 1
         if isinstance(mode, Collect):
             collector = Collector(mode, self._directory)
-            streams[name] = collector
+            self.collected[name] = collector
             self._collectors.append(collector)
             self._readers.append(PipeReader(self._loop, fd, collector.feed, self._stream_ended))
             return

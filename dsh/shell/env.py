@@ -14,6 +14,8 @@ from dsh.loader.home import resolve_home
 from .process_tree import MARKER
 from .service import ShellEnv
 
+name = "shell-env"
+
 RESERVED = frozenset({"DSH_HOME", "DSH_SHELL", "DSH_SESSION_ID", "DSH_SESSION_JSONL", MARKER})
 _KEY = re.compile(r"DSH_[A-Z][A-Z0-9_]*")
 

@@ -17,6 +17,8 @@ from .exit_guard import exit_guard
 from .process_tree import MARKER, new_marker
 from .service import MAX_GRACE_MS, SpawnError, SpawnSpec, Subprocess
 
+name = "subprocess-local"
+
 
 class Config(ConfigModel):
     """Config of a row `subprocess-local`."""
@@ -39,8 +41,8 @@ class LocalSubprocess(Subprocess):
         ctx.defer(config.watch(self._reconfigure))
         ctx.enter(exit_guard(self._kill_all))
 
-    def _reconfigure(self, config: Config) -> None:
-        self._patterns = _compile(config.scrub_env)
+    def _reconfigure(self) -> None:
+        self._patterns = _compile(self._config.scrub_env)
 
     async def stop(self) -> None:
         """Terminate all children and wait for them."""

@@ -15,7 +15,7 @@ from . import texts
 from .service import ChildProcess, Shell, ShellEnv, ShellRequest, ShellStream
 
 if TYPE_CHECKING:
-    from dsh.core.tool_presentation import CallCard, PresentedResult, ResultCard
+    from dsh.core.tool_presentation import CallCard, PresentedResult, ResultCard, TerminalCall, TerminalResult
 
 name = "tool-bash"
 
@@ -151,7 +151,7 @@ def _stream(stream: ShellStream) -> dict[str, Any]:
 
 
 def _present_call(args: Any) -> CallCard | None:
-    card: CallCard = {"card": "terminal", "title": args["command"], "description": args["description"]}
+    card: TerminalCall = {"card": "terminal", "title": args["command"], "description": args["description"]}
     if "workdir" in args:
         card["cwd"] = args["workdir"]
     return card
@@ -161,7 +161,7 @@ def _present_result(_args: Any, result: PresentedResult) -> ResultCard | None:
     output = "".join(block["text"] for block in result["content"] if block["type"] == "text")
     if result["isError"]:
         return {"card": "generic", "content": result["content"]}
-    card: ResultCard = {"card": "terminal", "output": output}
+    card: TerminalResult = {"card": "terminal", "output": output}
     pill = _PILL.search(output)
     if pill is None:
         card["exitCode"] = 0
