@@ -18,6 +18,7 @@ import orjson
 
 from dsh.cordis import Context
 from dsh.cordis.jsonio import decode, encode, snapshot_json
+from dsh.core.bulk import collector_paused
 from dsh.core.packed_rows import pack, unpack
 from dsh.core.session import Session
 from dsh.core.session_event import SessionEvent
@@ -113,8 +114,9 @@ def open_stored(lines: list[bytes]) -> float:
     """Seconds to decode the lines, validate and freeze them, fold the surface and derive the messages."""
 
     def run() -> Session:
-        events = [event for line in lines for event in unpack(decode(line))]
-        session = Session("bench", seed=events, seed_source="persistence")
+        with collector_paused():
+            events = [event for line in lines for event in unpack(decode(line))]
+            session = Session("bench", seed=events, seed_source="persistence")
         session.derive_messages()
         return session
 

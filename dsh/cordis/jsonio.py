@@ -419,8 +419,10 @@ def _encode_text(text: str) -> str:
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
-# What may hide a number that needs a second look: a fraction or an exponent, or text that looks like one.
-_FRACTION = re.compile(rb"[0-9](?:\.[0-9]|[eE][-+0-9])")
+# What may hide a number that needs a second look: a fraction or an exponent, or text that looks like one. Patterns that
+# start with one fixed byte search several times faster than a class of digits would.
+_fraction = re.compile(rb"\.[0-9]").search
+_exponent = re.compile(rb"e[-+0-9]").search
 
 
 def decode(data: bytes | bytearray | memoryview | str) -> JsonValue:
@@ -430,12 +432,13 @@ def decode(data: bytes | bytearray | memoryview | str) -> JsonValue:
     value.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
+    value: JsonValue
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         value = _decode_deep(raw)
-    if _FRACTION.search(raw) is None:
-        return cast(JsonValue, value)
+    if not (_exponent(raw) or (b"." in raw and _fraction(raw)) or b"E" in raw):
+        return value
     try:
         return cast(JsonValue, _whole_floats(value))
     except NotJsonError as error:

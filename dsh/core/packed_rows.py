@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from dsh.cordis.jsonio import FrozenDict, JsonObject
 from dsh.core.session_event import MAX_SAFE_INT, SessionError, SessionEvent, is_count, is_safe_int
@@ -78,7 +78,7 @@ def pack(events: Iterable[SessionEvent]) -> list[JsonObject]:
 
 def is_packed(row: object) -> bool:
     """True for a row of one of the packed types, well formed or not."""
-    return isinstance(row, Mapping) and row.get("type") in _BY_ROW
+    return _kind_of(row) is not None
 
 
 def unpack(row: object) -> list[SessionEvent]:
@@ -86,11 +86,10 @@ def unpack(row: object) -> list[SessionEvent]:
 
     Raises MalformedRowError for a packed row, InvalidEnvelopeError or NotJsonError for an ordinary one.
     """
-    if not is_packed(row):
+    kind = _kind_of(row)
+    if kind is None:
         return [SessionEvent.from_wire(row)]
-    assert isinstance(row, Mapping)
-    kind = _BY_ROW[row["type"]]
-    seq, time, data = _check_row(kind, row)
+    seq, time, data = _check_row(kind, cast("dict[str, Any]", row))
     dt, texts = data["dt"], data[kind.list_key]
     turn, step, index = data["turn"], data["step"], data["index"]
     chunk: dict[str, Any] = {"type": kind.delta, "index": index}
@@ -102,12 +101,23 @@ def unpack(row: object) -> list[SessionEvent]:
     times = list(accumulate(dt, initial=time))
     if not (is_safe_int(min(times)) and is_safe_int(max(times))):
         raise _malformed(kind, "time leaves the safe integer range")
+    # What goes in is scalar or frozen already, so the check of a full snapshot is skipped.
+    new, fill = FrozenDict.__new__, dict.update
+    body: dict[str, Any] = {"turn": turn, "step": step, "chunk": None}
     events = []
     for position, text in enumerate(texts):
         chunk[text_key] = text
-        frozen = _frozen({"turn": turn, "step": step, "chunk": _frozen(chunk)})
+        body["chunk"] = frozen_chunk = new(FrozenDict)
+        fill(frozen_chunk, chunk)
+        frozen = new(FrozenDict)
+        fill(frozen, body)
         events.append(SessionEvent("assistant/chunk", seq + position, times[position], frozen))
     return events
+
+
+def _kind_of(row: object) -> _Kind | None:
+    type_ = row.get("type") if isinstance(row, dict) else None
+    return _BY_ROW.get(type_) if isinstance(type_, str) else None
 
 
 def _shape(event: SessionEvent) -> _Shape | None:
@@ -201,10 +211,3 @@ def _malformed(kind: _Kind, why: str) -> MalformedRowError:
 
 def _listed(keys: Iterable[str]) -> str:
     return ", ".join(sorted(map(str, keys)))
-
-
-def _frozen(fields: dict[str, Any]) -> FrozenDict:
-    """A frozen copy of `fields`, whose values are frozen or scalar already; skips the check of a full snapshot."""
-    frozen = FrozenDict.__new__(FrozenDict)
-    dict.update(frozen, fields)
-    return frozen

@@ -102,7 +102,13 @@ class SessionEvent:
             except KeyError:
                 pass
             else:
-                if type(type_) is str and is_count(seq) and is_safe_int(time):
+                if (
+                    type(type_) is str
+                    and type(seq) is int
+                    and 0 <= seq <= MAX_SAFE_INT
+                    and type(time) is int
+                    and -MAX_SAFE_INT <= time <= MAX_SAFE_INT
+                ):
                     return cls(type_, seq, time, freeze_json(data))
         if not isinstance(wire, Mapping):
             raise InvalidEnvelopeError("invalid event envelope: not an object")
