@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from dsh.cordis import Emit, HarnessError, Service
-from dsh.cordis.jsonio import JsonObject
+from dsh.cordis.jsonio import JsonObject, json_equal
 
 CredentialSource = Literal["env", "file", "project-env", "user-env"]
 RecordKind = Literal["api-key", "grant"]
-Mutate = Callable[[JsonObject | None], JsonObject | Awaitable[JsonObject | None] | None]
 
 REFERENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What the name of a credential looks like."""
@@ -60,6 +59,34 @@ class Secret:
 
     def __reduce__(self) -> Any:
         raise TypeError("a secret is not pickled")
+
+
+class CredentialRecord:
+    """A stored record of a plugin; it prints as its kind and shows its content only when asked to."""
+
+    __slots__ = ("__data", "kind")
+
+    def __init__(self, kind: RecordKind, data: JsonObject) -> None:
+        self.kind = kind
+        self.__data = data
+
+    def reveal(self) -> JsonObject:
+        """`{"kind": "api-key", "key"?, "env"?}` or `{"kind": "grant", "payload": {...}}`, frozen."""
+        return self.__data
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} record ***>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CredentialRecord) and json_equal(other.reveal(), self.__data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a credential record is not pickled")
+
+
+Mutate = Callable[[CredentialRecord | None], "JsonObject | Awaitable[JsonObject | None] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +150,8 @@ class Credentials(Service, name="credentials"):
         """Forget the stored value; nothing happens when there is none. Raises CredentialError."""
 
     @abstractmethod
-    async def read_record(self, key: str) -> Mapping[str, Any] | None:
-        """The record as it was written (frozen), or None. It holds secrets: keep it nowhere, log it never."""
+    async def read_record(self, key: str) -> CredentialRecord | None:
+        """The record as it was written, or None."""
 
     @abstractmethod
     def describe_record(self, key: str) -> RecordInfo:
@@ -135,12 +162,13 @@ class Credentials(Service, name="credentials"):
         """Key and kind of every record."""
 
     @abstractmethod
-    async def modify_record(self, key: str, mutate: Mutate) -> Mapping[str, Any] | None:
+    async def modify_record(self, key: str, mutate: Mutate) -> CredentialRecord | None:
         """Change a record race-free, also against other processes.
 
-        `mutate(current)` runs under the document's lock on freshly read content and returns the new record
-        (`{"kind": "api-key", "key"?, "env"?}` or `{"kind": "grant", "payload": {...}}`), or None to leave it.
-        Returns the record in force afterwards. Raises CredentialError, and whatever `mutate` raises.
+        `mutate(current)`, which may be a coroutine function, runs under the document's lock on freshly read content
+        and returns the new record as plain data (see `CredentialRecord.reveal`), or None to leave it. It must not
+        write credentials itself. Returns the record in force afterwards. Raises CredentialError, and whatever
+        `mutate` raises.
         """
 
     @abstractmethod

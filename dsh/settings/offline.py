@@ -1,0 +1,178 @@
+"""The settings document without a running daemon: what `dsh settings` reads, checks and writes.
+
+Nobody has registered a section here, so the schemas of built-in sections are found by an explicit table. A running
+daemon picks a write up by its watcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from dsh.cordis import ConfigError, ConfigModel
+from dsh.cordis.jsonio import JsonObject, thaw
+from dsh.loader.home import Home
+from dsh.settings.document import Document, document_path
+from dsh.settings.file import DEFAULT_FILE, sections_of, with_section
+from dsh.settings.sections import NAMESPACE, SettingsError, check_data, layered, operated
+
+SECTIONS: dict[str, str] = {
+    "agent-loop": "dsh.core.agent_loop:LoopSettings",
+    "agent-default-model": "dsh.models.default_model:Selection",
+    "llm-deepseek": "dsh.models.deepseek:Config",
+}
+"""Section name -> `module:attribute` of its schema (a `ConfigModel`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValue:
+    """One value in force: `key` is dotted, `layer` says where it comes from (`user`, `row` or `default`)."""
+
+    key: str
+    value: Any
+    layer: str
+
+
+def schema_of(ns: str) -> type[ConfigModel] | None:
+    """The schema of a built-in section, None for a section this installation does not know."""
+    place = SECTIONS.get(ns)
+    if place is None:
+        return None
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(module), attribute)
+    assert isinstance(found, type) and issubclass(found, ConfigModel)
+    return found
+
+
+def validate_offline(ns: str, section: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> list[str]:
+    """Check a user section as the daemon would; `base` is the row's config where it is known.
+
+    Returns warnings (unknown keys, an unknown section). Raises SettingsError with every reason.
+    """
+    if not NAMESPACE.fullmatch(ns):
+        raise SettingsError(f'settings section "{ns}": the name must match [a-z][a-z0-9-]*', "SETTINGS_INVALID")
+    schema = schema_of(ns)
+    if schema is None:
+        known = ", ".join(sorted(SECTIONS))
+        return [f"section {ns} is not a built-in one and is stored unchecked (built-in: {known})"]
+    try:
+        value = schema.validate(layered(base or {}, section))
+    except ConfigError as error:
+        given = [(path, text) for path, text in error.issues if base is not None or not _missing(section, path)]
+        if given:
+            problems = "; ".join(f"{ns}.{path}: {text}" if path else text for path, text in given)
+            raise SettingsError(f'settings section "{ns}" is refused: {problems}', "SETTINGS_INVALID") from error
+        return []
+    return [f"{ns}.{path}: {text}" for path, text in value.warnings]
+
+
+def _missing(section: Mapping[str, Any], path: str) -> bool:
+    """Whether the section says nothing at `path`: what is required there may stand in the row."""
+    at: Any = section
+    for key in path.split("."):
+        if not isinstance(at, Mapping) or key not in at:
+            return True
+        at = at[key]
+    return False
+
+
+class OfflineSettings:
+    """The document of one home folder. Every call reads it anew; writes hold its lock."""
+
+    def __init__(self, home: Home, path: str | None = None) -> None:
+        self.path: Path = document_path(home, path, DEFAULT_FILE)
+        self._document = Document(self.path, home)
+
+    @property
+    def shown(self) -> str:
+        """The path as a message may print it."""
+        return self._document.shown
+
+    def sections(self) -> dict[str, JsonObject]:
+        """The user's sections. Raises DocumentError."""
+        return sections_of(self._document, self._document.read())
+
+    def values(self, bases: Mapping[str, Mapping[str, Any]] | None = None) -> list[SettingValue]:
+        """Every value of the built-in and the stored sections with its layer; `bases` holds row configs by section."""
+        stored, bases = self.sections(), bases or {}
+        found: list[SettingValue] = []
+        for ns in dict.fromkeys([*SECTIONS, *stored]):
+            user, row = stored.get(ns, {}), bases.get(ns, {})
+            merged = layered(row, user)
+            schema = schema_of(ns)
+            if schema is not None:
+                try:
+                    merged = schema.validate(merged).to_wire(redact=True)
+                except ConfigError:
+                    pass  # shown as it is stored; `dsh settings edit` and `set` say what is wrong
+            for path, value in _leaves(merged):
+                layer = "user" if _has(user, path) else "row" if _has(row, path) else "default"
+                found.append(SettingValue(".".join((ns, *path)), value, layer))
+        return found
+
+    def get(self, key: str) -> Any:
+        """The user's value under a dotted key, None if there is none. Raises DocumentError, SettingsError."""
+        ns, path = split_key(key)
+        at: Any = self.sections().get(ns)
+        for part in path:
+            at = at.get(part) if isinstance(at, Mapping) else None
+        return thaw(at)
+
+    def set(self, key: str, value: Any) -> list[str]:
+        """Store a value under a dotted key; returns warnings. A refused value changes no byte.
+
+        Raises SettingsError, DocumentError, LockTimeoutError.
+        """
+        return self._change(key, {"op": "set", "value": value})
+
+    def unset(self, key: str) -> list[str]:
+        """Forget the user's value under a dotted key; what is not there is no error."""
+        return self._change(key, {"op": "unset"})
+
+    def _change(self, key: str, operation: JsonObject) -> list[str]:
+        ns, path = split_key(key)
+        operation = check_data(ns, {**operation, "path": list(path)}, "the value")
+        if not path and operation["op"] == "set" and not isinstance(operation["value"], dict):
+            raise SettingsError(f'settings "{ns}": name a key of the section, as in {ns}.key', "SETTINGS_INVALID")
+        with self._document.lock():
+            text = self._document.read()
+            sections = sections_of(self._document, text)
+            section = operated(sections.get(ns, {}), [operation])
+            # Taking something away must work even when what remains is refused.
+            warnings = [] if operation["op"] == "unset" else validate_offline(ns, section)
+            intended = with_section(sections, ns, section)
+            if intended != sections:
+                self._document.write(self._document.edited(text, intended))
+        return warnings
+
+    def check(self, text: str) -> list[str]:
+        """Check a whole document text (after an editor); returns warnings. Raises DocumentError, SettingsError."""
+        sections = sections_of(self._document, text)
+        return [warning for ns, section in sections.items() for warning in validate_offline(ns, section)]
+
+
+def split_key(key: str) -> tuple[str, Sequence[str]]:
+    """A dotted key as section and path. Raises SettingsError."""
+    ns, *path = key.split(".")
+    if not NAMESPACE.fullmatch(ns) or not all(path):
+        raise SettingsError(
+            f'settings key "{key}": write section.key, as in agent-loop.maxParallelToolCalls', "SETTINGS_INVALID"
+        )
+    return ns, path
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, Mapping) or (path and not value):
+        return [(path, thaw(value))]
+    return [leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))]
+
+
+def _has(value: Any, path: Sequence[str]) -> bool:
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return False
+        value = value[key]
+    return True
