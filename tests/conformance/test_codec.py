@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from dsh.cordis.jsonio import decode, encode, json_equal
 from dsh.core.event_types import refuse_unknown_types
 from dsh.core.packed_rows import is_packed, pack
+from dsh.core.repair import interrupted_turn_closers
 from dsh.core.session import Session
 from dsh.core.session_event import SessionEvent
+from dsh.core.session_invariant import LogTrace
 from dsh.core.surface import fold_surface
 from tests.conformance.corpus import Case, Log, decode_log, load_cases, log_files
 
@@ -102,6 +104,21 @@ def test_a_session_restores_from_the_log(case: Case, path: Path) -> None:
     folded = session.request_header()
     assert (folded is None) == (not headers)
     assert folded is None or folded["config"] == headers[-1]["config"]
+
+
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+def test_the_log_keeps_the_grammar_of_turns_and_steps(case: Case, path: Path) -> None:
+    events = decode_log(path).read()
+    if not any(event.type == "turn/start" for event in events):
+        return  # a replay script: chunks without turns
+
+    def fail(message: str) -> NoReturn:
+        raise AssertionError(message)
+
+    trace = LogTrace(fail)
+    for event in [*events, *interrupted_turn_closers(events)]:
+        trace.check(event)
+        trace.commit(event)
 
 
 @pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
