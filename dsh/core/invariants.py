@@ -24,7 +24,7 @@ Installer = Callable[[Context, Fail], Any]
 """Subscribes a package's checks on the context it is given, like a plugin body."""
 
 
-class Config(ConfigModel):
+class InvariantsConfig(ConfigModel):
     """Which packages are checked."""
 
     enabled: bool = field(True, description="Whether any check is installed")
@@ -35,9 +35,9 @@ class Config(ConfigModel):
 class Invariants(Service, name="invariants"):
     """Registry of package-owned checks."""
 
-    Config = Config
+    Config = InvariantsConfig
 
-    def __init__(self, ctx: Context, config: Config) -> None:
+    def __init__(self, ctx: Context, config: InvariantsConfig) -> None:
         self.ctx = ctx
         self._enabled = config.enabled
         self._allow = _compile("packageAllowlist", config.package_allowlist)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dsh.cordis import ConfigError, Context, HarnessError, InvariantError, Service
-from dsh.core import invariants as module
-from dsh.core.invariants import Config, Fail, Invariants
+from dsh.core.invariants import Fail, Invariants, InvariantsConfig
 
 
 class Needed(Service, name="needed"):
@@ -17,7 +16,7 @@ class Needed(Service, name="needed"):
 
 
 async def mounted(root: Context, **config: Any) -> Invariants:
-    await root.plugin(module, config)
+    await root.plugin(Invariants, config)
     return root[Invariants]
 
 
@@ -93,7 +92,7 @@ async def test_patterns_choose_the_packages(config: dict[str, Any], installed: l
 async def test_unusable_patterns_refuse_the_load(patterns: list[str]) -> None:
     async with Context() as root:
         for key in ("packageAllowlist", "packageBlocklist"):
-            fiber = root.plugin(module, {key: patterns})
+            fiber = root.plugin(Invariants, {key: patterns})
             with pytest.raises(ConfigError, match=key):
                 await fiber
             await fiber.dispose()
@@ -131,5 +130,5 @@ async def test_an_installer_waits_for_what_it_needs() -> None:
 
 
 def test_defaults() -> None:
-    config = Config.validate({})
+    config = InvariantsConfig.validate({})
     assert (config.enabled, config.package_allowlist, config.package_blocklist) == (True, [], [])
