@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsh.cordis.jsonio import FrozenDict, decode, encode, freeze_json, json_equal
@@ -133,6 +133,7 @@ chunks = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 2), chunks, st.integers(-5, 50)), max_size=8), st.data())
 def test_b66_unpacking_what_was_packed_is_the_identity(runs: list[tuple[int, int, Any, int]], data: Any) -> None:
     events: list[SessionEvent] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsh.core.derivation import derive_event_message
@@ -77,6 +77,7 @@ def test_b24_after_a_replacement_the_remaining_messages_are_the_same_objects() -
 step = st.sampled_from(["user", "assistant", "empty", "result", "chunk", "header", "derive", "replace", "rewrite"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(step, st.integers(0, 99), st.integers(0, 99)), max_size=40))
 def test_b25_incremental_derivation_equals_that_of_a_fresh_session(steps: list[tuple[str, int, int]]) -> None:
     session = Session("s")
