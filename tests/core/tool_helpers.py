@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dsh.cordis import Context
+from dsh.cordis import Context, Disposer, HarnessError
+from dsh.core.seams import Approval
 from dsh.core.system_prompt import SystemPrompt
-from dsh.core.tools import Output, ToolDefinition, ToolInput, ToolResult, ToolRun, Tools, ToolsResult, text
+from dsh.core.tools import (
+    Output,
+    ToolDefinition,
+    ToolInput,
+    ToolResult,
+    ToolRun,
+    Tools,
+    ToolsExecute,
+    ToolsPostExecute,
+    ToolsPreExecute,
+    ToolsResult,
+    text,
+)
 from dsh.llm.message import create_user_message
 from dsh.llm.types import Message
+
+Next = Callable[[], Awaitable[Any]]
+
+
+class Broken(HarnessError):
+    """A failure with a stable code."""
+
+    code = "BROKEN"
 
 
 class Agent:
@@ -21,6 +42,20 @@ class Agent:
 
     def __repr__(self) -> str:
         return self.name
+
+
+class Desk(Approval):
+    """Answers every question alike and remembers them."""
+
+    def __init__(self, ctx: Context, config: Any) -> None:
+        self.answer: Any = config["answer"]
+        self.asked: list[dict[str, Any]] = []
+
+    async def request(self, **question: Any) -> Any:
+        self.asked.append(question)
+        if callable(self.answer):
+            return self.answer()
+        return self.answer
 
 
 class Stage:
@@ -45,11 +80,10 @@ class Stage:
 
     async def call(self, name: str = "echo", arguments: Any = None, **more: Any) -> ToolResult:
         """Run one call through all stages; checks that it announced exactly one result."""
-        before = len(self.results)
         given = {} if arguments is None else arguments
         result = await self.tools.execute(ToolInput(more.pop("call_id", "c1"), name, given, **more))
-        assert len(self.results) == before + 1
-        assert self.results[-1][1] is result
+        announced = [exec.token for exec, known in self.results if known is result]
+        assert len(announced) == 1 and [exec.token for exec, _ in self.results].count(announced[0]) == 1
         return result
 
 
@@ -80,6 +114,44 @@ def make(
         body or (lambda args, exec: name),
         **more,
     )
+
+
+def decide(stage: Stage, decision: Any) -> None:
+    """Make policy answer this, or raise it."""
+
+    async def listen(event: ToolsPreExecute, next: Next) -> Any:
+        if isinstance(decision, BaseException):
+            raise decision
+        return decision
+
+    stage.root.on(ToolsPreExecute, listen)
+
+
+def wrap(stage: Stage, wrapper: Callable[[ToolRun, Next], Awaitable[Any]]) -> Disposer:
+    """Put a wrapper around the body."""
+
+    async def listen(event: ToolsExecute, next: Next) -> Any:
+        return await wrapper(event.exec, next)
+
+    return stage.root.on(ToolsExecute, listen)
+
+
+def judge(stage: Stage, verdict: Callable[[ToolRun, ToolResult], Any]) -> None:
+    """Make the post stage answer this."""
+
+    async def listen(event: ToolsPostExecute, next: Next) -> Any:
+        return verdict(event.exec, event.result)
+
+    stage.root.on(ToolsPostExecute, listen)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A body that raises."""
+
+    async def body(args: Any, exec: ToolRun) -> Any:
+        raise error
+
+    return body
 
 
 def words(result: ToolResult) -> str:
