@@ -45,9 +45,7 @@ def mock_llm(
     def write_line(line: str) -> None:
         print(line, flush=True)
 
-    server = serve(
-        entries, port=port, repeat_last=repeat_last, api_key=api_key, seed=seed, write_line=write_line
-    )
+    server = serve(entries, port=port, repeat_last=repeat_last, api_key=api_key, seed=seed, write_line=write_line)
     try:
         asyncio.run(server)
     except KeyboardInterrupt:

@@ -1,7 +1,187 @@
-"""placeholder"""
+"""``dsh sessions``: stored sessions, read without disturbing whoever has them open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
-app = typer.Typer(rich_markup_mode=None)
+
+from dsh.cli.output import age, fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsh.sessions.stored import StoredSession
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List, show and verify stored sessions.")
+
+Root = Annotated[str | None, typer.Option("--root", help="Session folder; $DSH_HOME/sessions by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_sessions(
+    root: Root = None,
+    cwd: Annotated[str | None, typer.Option(help="Only sessions of this workspace.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also sessions of subagents.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions, the latest activity first."""
+    import os
+
+    from dsh.sessions.stored import list_stored
+
+    listing = list_stored(session_root(root))
+    wanted = os.path.abspath(cwd) if cwd is not None else None
+    entries = [
+        entry
+        for entry in listing.sessions
+        if (everything or entry.header.origin is None) and (wanted is None or entry.header.cwd == wanted)
+    ]
+    if as_json:
+        bad = [{"id": one.id, "path": one.path, "reason": one.reason} for one in listing.unreadable]
+        print_json({"sessions": [_row(entry) for entry in entries], "unreadable": bad})
+        return
+    rows = []
+    for entry in entries:
+        row = _row(entry)
+        turns = "?" if row["turns"] is None else str(row["turns"])
+        rows.append((row["id"], age(row["lastActivity"]), turns, row["state"], row["cwd"] or "-"))
+    if rows:
+        print_table(rows, ("SESSION", "AGE", "TURNS", "STATE", "WORKSPACE"))
+    else:
+        typer.echo("no sessions")
+    for one in listing.unreadable:
+        typer.echo(f"dsh: unreadable: {one.path}: {one.reason}", err=True)
+
 
 @app.command()
-def sessions() -> None:
-    """sessions command."""
+def show(
+    session: Annotated[str, typer.Argument(help="Id or unique beginning of one.")],
+    root: Root = None,
+    events: Annotated[bool, typer.Option("--events", help="Every event, one JSON line each.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="The stored bytes, decompressed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one session: its messages, or with an option its events or stored bytes."""
+    entry = find(session, root)
+    if raw:
+        from dsh.sessions.log_file import read_text
+
+        typer.echo(_guarded(lambda: read_text(entry.path)), nl=False)
+        return
+    header, log = _guarded(lambda: _load(entry))
+    if events:
+        for event in log:
+            print_json(event.to_wire())
+        return
+    from dsh.interfaces.outcome import end_name, text_of
+    from dsh.interfaces.terminal_text import one_line, printable
+
+    if as_json:
+        print_json({"header": header.to_wire(), "events": [event.to_wire() for event in log]})
+        return
+    row = _row(entry)
+    typer.echo(f"{entry.id}\nworkspace {header.cwd or '-'}, {len(log)} events, {row['turns']} turns, {row['state']}\n")
+    for event in log:
+        data = event.data
+        if event.type == "user/message" and (text := text_of(data["content"])):
+            mark = ">" if data["source"]["kind"] == "user" else f"[{data['source']['kind']}]"
+            typer.echo(f"{mark} {printable(text)}")
+        elif event.type == "assistant/message" and (text := text_of(data["message"]["content"])):
+            typer.echo(printable(text))
+        elif event.type == "tool/call":
+            typer.echo(f"  {data['name']} {one_line(data['arguments'])}")
+        elif event.type == "tool/result":
+            block = data["message"]["content"][0]
+            typer.echo(f"    {one_line(text_of(block['content'])) or '(no text)'}")
+        elif event.type == "turn/end" and data["reason"]["kind"] != "completed":
+            typer.echo(f"  (turn {data['turn']} ended: {end_name(data['reason'])})")
+
+
+@app.command()
+def verify(
+    session: Annotated[str | None, typer.Argument(help="Id or unique beginning; all sessions otherwise.")] = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check stored logs without writing: exit code 1 when one of them is damaged."""
+    from dsh.sessions.stored import list_stored
+    from dsh.sessions.verify import verify_stored
+
+    if session is not None:
+        entries, unreadable = [find(session, root)], []
+    else:
+        listing = list_stored(session_root(root))
+        entries, unreadable = listing.sessions, listing.unreadable
+    results: list[dict[str, Any]] = [{"id": one.id, "ok": False, "problem": one.reason} for one in unreadable]
+    for entry in entries:
+        report = verify_stored(entry)
+        results.append(
+            {"id": entry.id, "ok": report.ok, "events": report.events, "problem": report.problem, "note": report.note}
+        )
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            verdict = "ok" if result["ok"] else f"DAMAGED: {result['problem']}"
+            note = f" ({result['note']})" if result.get("note") else ""
+            typer.echo(f"{result['id']}: {verdict}{note}")
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(1)
+
+
+def session_root(root: str | None = None) -> str:
+    """The session folder that commands read."""
+    from dsh.loader.home import resolve_home
+
+    return root if root is not None else str(resolve_home().join("sessions"))
+
+
+def find(reference: str | None, root: str | None = None, *, last: bool = False) -> StoredSession:
+    """The session meant by an id, a unique beginning or ``--last``.
+
+    Leaves with code 2 and the candidates when a beginning is ambiguous, 1 when nothing matches.
+    """
+    from dsh.cordis.errors import HarnessError
+    from dsh.sessions.errors import AmbiguousSessionError
+    from dsh.sessions.stored import resolve_stored
+
+    try:
+        return resolve_stored(session_root(root), reference, last=last)
+    except AmbiguousSessionError as error:
+        fail("\n  ".join([f'"{reference}" is the beginning of several sessions:', *error.candidates]), 2)
+    except HarnessError as error:
+        fail(str(error))
+
+
+def _row(entry: StoredSession) -> dict[str, Any]:
+    from dsh.cordis.errors import HarnessError
+    from dsh.sessions.stored import lease_state, turn_count
+
+    lease = lease_state(entry)
+    try:
+        turns: int | None = turn_count(entry)
+    except (OSError, HarnessError):
+        turns = None
+    return {
+        "id": entry.id,
+        "createdAt": entry.header.created_at,
+        "lastActivity": entry.last_activity,
+        "turns": turns,
+        "cwd": entry.header.cwd,
+        "state": f"open in pid {lease.record.pid}" if lease.locked else "closed",
+    }
+
+
+def _load(entry: StoredSession) -> tuple[Any, Any]:
+    from dsh.sessions.loading import read_stored
+
+    return read_stored(entry)
+
+
+def _guarded(read: Any) -> Any:
+    from dsh.cordis.errors import HarnessError, describe_error
+
+    try:
+        return read()
+    except (OSError, HarnessError) as error:
+        fail(describe_error(error))

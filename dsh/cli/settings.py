@@ -1,6 +1,9 @@
 """placeholder"""
+
 import typer
+
 app = typer.Typer(rich_markup_mode=None)
+
 
 @app.command()
 def settings() -> None:

@@ -163,5 +163,3 @@ class Agents(Service, name="agents"):
     def without_initiator(self, operation: Callable[[], T]) -> T:
         """Run ``operation`` on nobody's behalf."""
         return self._initiators.enter(None, operation)
-
-

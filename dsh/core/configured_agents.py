@@ -154,9 +154,7 @@ class ConfiguredAgents:
         lifecycle = create_now(loop, loop.ctx, configured.session_id, row.options(), self._meta(row))
         configured.agent, configured.dispose = lifecycle.agent, lifecycle.dispose
 
-    def _start_later(
-        self, configured: _Configured, verb: str, start: Callable[[_Configured], Awaitable[None]]
-    ) -> None:
+    def _start_later(self, configured: _Configured, verb: str, start: Callable[[_Configured], Awaitable[None]]) -> None:
         async def run() -> None:
             try:
                 await start(configured)

@@ -123,9 +123,7 @@ class RequestBuilder:
                 return None
             raise
 
-    def _log_header(
-        self, config: CallConfig, prepared: PreparedCall | None, system: str, assembly: Assembly
-    ) -> None:
+    def _log_header(self, config: CallConfig, prepared: PreparedCall | None, system: str, assembly: Assembly) -> None:
         session = self._agent.session
         defaults = {name: True for name in sorted(prepared.adapter_defaults)} if prepared is not None else {}
         header = canonical_header(

@@ -8,9 +8,7 @@ ABORTED_BEFORE_DISPATCH = "Error: tool call aborted before dispatch"
 
 LOOP_INACTIVE = "agent loop is not active"
 NO_FACTORY = "no agent factory registered (load an agent-loop plugin)"
-NO_PERSISTENCE = (
-    "cannot resume: session persistence is not configured (load a dsh-session-persistence backend)"
-)
+NO_PERSISTENCE = "cannot resume: session persistence is not configured (load a dsh-session-persistence backend)"
 
 
 def no_route(agent_id: str) -> str:

@@ -63,9 +63,7 @@ class Reporter:
 
     def session_event(self, event: SessionAppended) -> None:
         """One event of one session."""
-        self._out.write_json(
-            {"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()}
-        )
+        self._out.write_json({"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()})
 
     def applied(self, event: Any) -> None:
         """An edit of the configuration is in force."""

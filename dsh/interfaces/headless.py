@@ -98,9 +98,7 @@ class Run:
                 raise HarnessError(f'session "{config.session_id}" is already running here', code="SESSION_LIVE")
             return await self._agents.resume(ResumeAgentOptions(config.session_id, agent_options=options))
         meta: dict[str, Any] = {"cwd": os.path.abspath(config.cwd or os.getcwd())}
-        return await self._agents.create(
-            CreateAgentOptions(f"session-{uuid.uuid4()}", meta, agent_options=options)
-        )
+        return await self._agents.create(CreateAgentOptions(f"session-{uuid.uuid4()}", meta, agent_options=options))
 
     async def _loader_settled(self) -> None:
         loader = self._ctx.get("loader")
@@ -111,9 +109,7 @@ class Run:
         @self._ctx.on(SessionAppended)
         def forward(event: SessionAppended) -> None:
             if event.session.id == session_id:
-                self._out.write_json(
-                    {"type": "session_event", "sessionId": session_id, "event": event.event.to_wire()}
-                )
+                self._out.write_json({"type": "session_event", "sessionId": session_id, "event": event.event.to_wire()})
 
     def _report(self, outcome: Outcome) -> None:
         out, config = self._out, self._config

@@ -153,9 +153,7 @@ async def spine(script: Sequence[Entry] = (), *, companions: bool = True, **conf
         model = ScriptedAdapter(script)
         llm = root[Llm]
         llm.register_adapter(["test"], model)
-        yield Spine(
-            root, llm, root[Sessions], root[SystemPrompt], root[Tools], root[Agents], root[AgentLoop], model
-        )
+        yield Spine(root, llm, root[Sessions], root[SystemPrompt], root[Tools], root[Agents], root[AgentLoop], model)
 
 
 async def mount_companions(root: Context) -> None:

@@ -63,7 +63,10 @@ async def test_b18_a_provider_failure_ends_the_turn_with_its_fields() -> None:
 
 
 async def test_b19_two_retries_stay_in_one_step_and_only_the_last_attempt_is_cited() -> None:
-    partial = [{"type": "block-start", "index": 0, "blockType": "text"}, {"type": "text-delta", "index": 0, "text": "x"}]
+    partial = [
+        {"type": "block-start", "index": 0, "blockType": "text"},
+        {"type": "text-delta", "index": 0, "text": "x"},
+    ]
     async with spine([partial + error_reply(), partial + error_reply(), text_reply("ok")]) as s:
         agent = s.agent()
         seen: list[str] = []
@@ -136,7 +139,10 @@ async def test_b21_a_raising_recovery_listener_means_no_retry() -> None:
 
 
 async def test_b21_cancel_during_recovery_leaves_no_anchor() -> None:
-    partial = [{"type": "block-start", "index": 0, "blockType": "text"}, {"type": "text-delta", "index": 0, "text": "x"}]
+    partial = [
+        {"type": "block-start", "index": 0, "blockType": "text"},
+        {"type": "text-delta", "index": 0, "text": "x"},
+    ]
     async with spine([partial + error_reply(), text_reply("x")]) as s:
         agent = s.agent()
 

@@ -345,9 +345,7 @@ async def test_b13_a_prompt_sent_after_the_claim_gets_the_following_turn() -> No
 
 
 async def test_b14_a_capped_reply_ends_as_max_tokens_and_loses_its_tool_calls() -> None:
-    async with spine(
-        [tool_reply(("work", '{"x"'), finish="max-tokens"), text_reply("fine")]
-    ) as s:
+    async with spine([tool_reply(("work", '{"x"'), finish="max-tokens"), text_reply("fine")]) as s:
         add_tool(s, "work")
         agent = s.agent()
         agent.followup(say("a"))
@@ -361,9 +359,7 @@ async def test_b14_a_capped_reply_ends_as_max_tokens_and_loses_its_tool_calls() 
 
 
 async def test_b14_a_later_step_with_tools_still_gets_its_request_and_the_turn_stays_max_tokens() -> None:
-    async with spine(
-        [text_reply("cut", finish="max-tokens"), tool_reply(("work", "{}")), text_reply("end")]
-    ) as s:
+    async with spine([text_reply("cut", finish="max-tokens"), tool_reply(("work", "{}")), text_reply("end")]) as s:
         add_tool(s, "work")
         agent = s.agent()
         asked = 0

@@ -1,0 +1,38 @@
+"""How commands print: data for programs, lines for people, one sentence for a failure."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NoReturn
+
+import typer
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Print ``dsh: message`` on standard error and leave with ``code``."""
+    typer.echo(f"dsh: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value and a line feed."""
+    from dsh.cordis.jsonio import encode_str, snapshot_json
+
+    typer.echo(encode_str(snapshot_json(value)))
+
+
+def print_table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+    """Columns as wide as their longest cell; the last one is not padded."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    for row in [header, *rows]:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+        typer.echo("  ".join([*cells, row[-1]]).rstrip())
+
+
+def age(then_ms: int) -> str:
+    """How long ago, in the largest whole unit: ``5s``, ``12m``, ``3h``, ``9d``."""
+    seconds = max(0, int(time.time() - then_ms / 1000))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
