@@ -23,6 +23,7 @@ SECTIONS: dict[str, str] = {
     "agent-loop": "dsh.core.agent_loop:LoopSettings",
     "agent-default-model": "dsh.models.default_model:Selection",
     "llm-deepseek": "dsh.models.deepseek:Config",
+    "shell": "dsh.shell.bash:Config",
 }
 """Section name -> `module:attribute` of its schema (a `ConfigModel`)."""
 
