@@ -133,10 +133,11 @@ class Scope:
             raise ValueError(str(error)) from None
 
     def optional_service(self, name: Any) -> Any:
-        """A service if it is there right now, else null."""
+        """A service if it is there right now, else undefined."""
         if not isinstance(name, str) or name.startswith("_"):
             raise ValueError("ctx.get takes the name of a service")
-        return None if self.ctx is None else self.ctx.get(name)
+        found = None if self.ctx is None else self.ctx.get(name)
+        return UNDEFINED if found is None else found
 
 
 # --- values ---------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
+from importlib.machinery import FileFinder, ModuleSpec
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +21,7 @@ from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.nearest import nearest
 
 from . import names
+from .generations import FreshLoader
 
 LOCAL_PACKAGE: Final = "_dsh_local"
 """Parent of the synthetic packages, one a folder, that hold plugins loaded by path."""
@@ -105,6 +106,12 @@ def load(target: Target) -> Any:
         raise
     except BaseException as error:
         raise _import_error(error, target) from error
+    return pick(found, target)
+
+
+def pick(module: Any, target: Target) -> Any:
+    """The plugin object inside an imported module. Raises `PluginImportError` if it lacks the attribute."""
+    found = module
     for part in (target.attribute or "").split("."):
         if part:
             try:
@@ -176,15 +183,6 @@ def _package(name: str, path: list[str]) -> ModuleType:
     return module
 
 
-class PlainSourceLoader(SourceFileLoader):
-    """Compiles a source file as it is now. Cached bytecode is validated by whole seconds and size only, so it may be
-    that of an earlier save."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
 class LocalFinder:
     """Finds the modules of the synthetic packages. Stands on `sys.meta_path` once the first such plugin is loaded."""
 
@@ -204,11 +202,11 @@ class LocalFinder:
         if file is not None:
             folders = [str(file.parent)] if file.name == "__init__.py" else None
             return importlib.util.spec_from_file_location(
-                fullname, file, loader=PlainSourceLoader(fullname, str(file)), submodule_search_locations=folders
+                fullname, file, loader=FreshLoader(fullname, str(file)), submodule_search_locations=folders
             )
         # A new finder each time: it caches folder listings by their modification time, which is too coarse.
         for folder in path:
-            spec = FileFinder(folder, (PlainSourceLoader, [".py"])).find_spec(fullname)
+            spec = FileFinder(folder, (FreshLoader, [".py"])).find_spec(fullname)
             if spec is not None and spec.loader is not None:
                 return spec
         return None

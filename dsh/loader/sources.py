@@ -1,0 +1,288 @@
+"""Where the rows of one tree come from: a file, and the layers over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from dsh.cordis.nearest import nearest
+
+from .patches import Composition, Layer, Origin, compose, is_group_row
+from .problems import LoadError, Problem, unparsable, unreadable
+from .resolve import show_path
+from .rows import ParsedRows, parse_rows
+from .yamlio import Expr, YamlError, YamlList, YamlMap, detach, parse_text, parse_yaml, read_config
+
+COMMAND_LINE = "--set"
+PROGRAM = "program"
+
+
+class UsageError(LoadError):
+    """A `--set` argument that cannot be applied."""
+
+    code = "USAGE"
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one read of a source gave. `texts` holds the content of each file, `None` for an absent optional one."""
+
+    texts: dict[Path, str | None]
+    composition: Composition
+    parsed: ParsedRows
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """Oddities of patches and rows."""
+        return [*self.composition.warnings, *self.parsed.warnings]
+
+
+@dataclass(slots=True)
+class Source:
+    """A config file and its layers, lowest first: the file's rows, the sibling `<stem>.patch.yml` if it exists,
+    `overlays` (must exist), `inline` patch lists, `sets` (`ROW.KEY=VALUE`), and changes made by the program. Without
+    `path` there are only the latter."""
+
+    path: Path | None
+    sibling: bool = False
+    overlays: Sequence[Path] = ()
+    inline: Sequence[Layer] = ()
+    sets: Sequence[str] = ()
+    initial: Any = None
+    """Rows that stand in for the file while it does not exist."""
+    prefix: str = ""
+    """Address of the include, with a `:` at its end."""
+    folder: Path = Path()
+    """Where relative names start if there is no file."""
+    program: list[Operation] = field(default_factory=list)
+
+    @property
+    def base_dir(self) -> Path:
+        """The folder that relative names of the rows start at."""
+        return self.path.parent if self.path is not None else self.folder
+
+    @property
+    def shown(self) -> str:
+        """The file as messages print it."""
+        return show_path(self.path) if self.path is not None else PROGRAM
+
+    @property
+    def sibling_path(self) -> Path | None:
+        """The patch file beside the file, whether or not it exists."""
+        return self.path.with_name(f"{self.path.stem}.patch.yml") if self.sibling and self.path is not None else None
+
+    def files(self) -> tuple[Path, ...]:
+        """All files that are read, existing or not: what to watch."""
+        found = [self.path, self.sibling_path, *self.overlays]
+        return tuple(dict.fromkeys(path for path in found if path is not None))
+
+    def read(self, *, user_layers: bool = True, texts: Mapping[Path, str | None] | None = None) -> Reading:
+        """Read, compose and check. Raises `LoadError` with every problem found.
+
+        `user_layers=False` leaves out all layers but the file (they may be broken). `texts` takes the place of the
+        files: what an earlier reading found.
+        """
+        problems: list[Problem] = []
+        found: dict[Path, str | None] = {}
+        reader = _Reader(found, problems, texts)
+        rows = YamlList() if self.path is None else reader.read(self.path, default=self.initial)
+        layers = list(self._layers(reader)) if user_layers else []
+        if problems:
+            raise LoadError(problems)
+        composition = compose(rows, self.shown, layers)
+        if isinstance(composition.rows, list):
+            if user_layers:
+                self._apply_sets(composition)
+            for operation in self.program:
+                operation.apply(composition)
+        parsed = parse_rows(composition.rows, file=self.shown, prefix=self.prefix)
+        problems = [*composition.problems, *parsed.problems]
+        if problems:
+            raise LoadError(problems, [*composition.warnings, *parsed.warnings])
+        return Reading(found, composition, parsed)
+
+    def _layers(self, reader: _Reader) -> Iterator[Layer]:
+        if self.sibling_path is not None:
+            yield Layer(show_path(self.sibling_path), reader.read(self.sibling_path, default=[]))
+        for path in self.overlays:
+            yield Layer(show_path(path), reader.read(path))
+        yield from self.inline
+
+    def _apply_sets(self, composition: Composition) -> None:
+        problems: list[Problem] = []
+        for text in self.sets:
+            problem = _apply_set(composition, text)
+            if problem is not None:
+                problems.append(problem)
+        if problems:
+            raise UsageError(problems)
+
+
+def _raw_rows(rows: Sequence[Any]) -> Iterator[YamlMap]:
+    for row in rows:
+        if isinstance(row, YamlMap):
+            yield row
+            if is_group_row(row) and isinstance(row.get("config"), list):
+                yield from _raw_rows(row["config"])
+
+
+def _apply_set(composition: Composition, text: str) -> Problem | None:
+    """Set one key of one row's config from `ROW.KEY=VALUE`; what is wrong with it otherwise."""
+
+    def wrong(message: str, near: str | None = None) -> Problem:
+        return Problem(f"{text}: {message}", "patch", file=COMMAND_LINE, nearest=near)
+
+    target, equals, source = text.partition("=")
+    if not equals or "." not in target:
+        return wrong("expected ROW.KEY=VALUE")
+    rows = {row["id"]: row for row in _raw_rows(composition.rows) if isinstance(row.get("id"), str)}
+    # Ids may contain dots: the longest id that fits is meant.
+    row_id = max((known for known in rows if target.startswith(known + ".")), key=len, default=None)
+    if row_id is None:
+        near = nearest(target.partition(".")[0], rows)
+        return wrong(f"no row has that id{f'; did you mean {near}?' if near else ''}", near)
+    try:
+        value = parse_yaml(source, file=COMMAND_LINE)
+    except YamlError as error:
+        return wrong(error.reason)
+    row = rows[row_id]
+    if is_group_row(row):
+        return wrong("the row is a group; name one of its rows")
+    *path, last = target[len(row_id) + 1 :].split(".")
+    place: Any = row.get("config")
+    if place is None:
+        place = row["config"] = YamlMap()
+    for key in path:
+        if isinstance(place, Expr) or not isinstance(place, YamlMap):
+            break
+        if place.get(key) is None:
+            place[key] = YamlMap()
+        place = place[key]
+    if not isinstance(place, YamlMap):
+        return wrong("the key lies inside a value that is no mapping")
+    place[last] = value
+    place.marks.pop(last, None)
+    origin = composition.origin(row)
+    if origin is not None and COMMAND_LINE not in origin.patched_by:
+        origin.patched_by.append(COMMAND_LINE)
+    return None
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads files once each; what cannot be read becomes a problem."""
+
+    def __init__(
+        self,
+        texts: dict[Path, str | None],
+        problems: list[Problem],
+        known: Mapping[Path, str | None] | None,
+    ) -> None:
+        self._texts = texts
+        self._problems = problems
+        self._known = known
+
+    def read(self, path: Path, default: Any = None) -> Any:
+        """The value of a file; `default` if it does not exist."""
+        shown = show_path(path)
+        try:
+            if self._known is None:
+                self._texts[path], value = read_config(path, file=shown)
+                return value
+            text = self._texts[path] = self._known.get(path)
+            if text is None:
+                raise FileNotFoundError(path)
+            return parse_text(text, path, file=shown)
+        except FileNotFoundError as error:
+            self._texts[path] = None
+            if default is not None:
+                return default
+            self._problems.append(unreadable(error, shown))
+        except OSError as error:
+            self._problems.append(unreadable(error, shown))
+        except YamlError as error:
+            self._problems.append(unparsable(error))
+        return None
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """A path made absolute without resolving links: messages show it as it was given."""
+    return Path(os.path.abspath(path))
+
+
+# --- changes made by the program ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Operation:
+    """One change that the program made to the rows of a tree; applied again after each read, last of all layers.
+
+    An operation whose row (or group) is not there any more does nothing.
+    """
+
+    kind: Literal["create", "update", "move", "remove"]
+    id: str
+    row: Any = None
+    parent: str | None = None
+
+    def apply(self, composition: Composition) -> None:
+        """Change the composed rows."""
+        place = _find_list(composition.rows, self.id)
+        if self.kind == "create":
+            target = _children_of(composition.rows, self.parent)
+            if target is not None and place is None:
+                row = detach(self.row)
+                target.append(row)
+                composition.origins[id(row)] = Origin(PROGRAM)
+            return
+        if place is None:
+            return
+        rows, index = place
+        row = rows[index]
+        if self.kind == "update":
+            for key, value in self.row.items():
+                if value is None:
+                    row.pop(key, None)
+                else:
+                    row[key] = detach(value)
+                row.marks.pop(key, None)
+            origin = composition.origin(row)
+            if origin is not None and PROGRAM not in (origin.source, *origin.patched_by):
+                origin.patched_by.append(PROGRAM)
+            return
+        target = None if self.kind == "remove" else _children_of(composition.rows, self.parent)
+        if self.kind == "remove" or target is not None:
+            del rows[index]
+            del rows.marks[index : index + 1]
+        if target is not None:
+            target.append(row)
+
+
+def _find_list(rows: YamlList, row_id: str) -> tuple[YamlList, int] | None:
+    """The list a row stands in, and its position there."""
+    for index, row in enumerate(rows):
+        if isinstance(row, YamlMap) and row.get("id") == row_id:
+            return rows, index
+        if is_group_row(row) and isinstance(row.get("config"), YamlList):
+            found = _find_list(row["config"], row_id)
+            if found is not None:
+                return found
+    return None
+
+
+def _children_of(rows: YamlList, group: str | None) -> YamlList | None:
+    if group is None:
+        return rows
+    place = _find_list(rows, group)
+    if place is None or not is_group_row(place[0][place[1]]):
+        return None
+    row = place[0][place[1]]
+    if not isinstance(row.get("config"), YamlList):
+        row["config"] = YamlList()
+    children: YamlList = row["config"]
+    return children
