@@ -60,7 +60,8 @@ class DeepSeekAdapter(Adapter):
         return {"id": provider, "name": "DeepSeek"}
 
     def provider_retry_policy(self, provider: str) -> RetryPolicy:
-        return self._read().retry_policy
+        # A copy: a live edit of the row changes its config objects in place.
+        return RetryPolicy.validate(self._read().retry_policy.to_wire())
 
     async def list_models(self, provider: str) -> Sequence[ModelInfo]:
         config = self._read()
