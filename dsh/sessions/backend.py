@@ -7,7 +7,7 @@ reading methods may run on any thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from dsh.core.seams import SessionLocation
 from dsh.core.session_event import SessionEvent
@@ -15,6 +15,14 @@ from dsh.core.session_header import SessionHeader
 from dsh.sessions.lease import Lease
 from dsh.sessions.log_file import StoredLog
 from dsh.sessions.stored import Listing
+
+
+class Log(Protocol):
+    """What is told to a person: a context's logger, or one of the standard library."""
+
+    def warning(self, msg: str, /, *args: Any) -> Any: ...
+
+    def error(self, msg: str, /, *args: Any) -> Any: ...
 
 
 class Hold(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from dsh.core.seams import SessionLocation
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
 from dsh.sessions import texts
+from dsh.sessions.backend import Log
 from dsh.sessions.errors import (
     SessionFencedError,
     SessionNotFoundError,
@@ -55,7 +55,7 @@ class JsonlStore:
         compression: Compression | None,
         writer: LogWriter,
         leases: Leases,
-        logger: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        logger: Log,
     ) -> None:
         self.root = root
         self.writer = writer

@@ -7,12 +7,12 @@ keeps its order by standing still, and an event costs one attribute test.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from dsh.cordis.errors import error_chain
 from dsh.core.session import Session
 from dsh.core.session_event import SessionEvent
+from dsh.sessions.backend import Log
 from dsh.sessions.errors import SessionFencedError
 
 Write = Callable[[int, Sequence[SessionEvent]], "asyncio.Future[None]"]
@@ -33,7 +33,7 @@ class LiveLog:
         *,
         durable: int,
         window_ms: Callable[[], int],
-        logger: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        logger: Log,
         on_lost: Callable[[SessionFencedError], None],
     ) -> None:
         self.session = session
@@ -81,11 +81,6 @@ class LiveLog:
             # One turn of the loop later, so that whoever else runs in this one rides along.
             self._soon = self._loop.call_soon(self._start)
         return future
-
-    async def drain(self) -> None:
-        """Return when nothing is left to write. Raises what the last write failed with."""
-        while (barrier := self.barrier()) is not None:
-            await barrier
 
     def stop(self) -> None:
         """Write nothing more on its own."""

@@ -87,8 +87,11 @@ class LiveSessions:
         self._owners[session.id] = owner
         return owner
 
-    def let_go(self, owner: Owner) -> None:
-        """Write the rest of a session that is no longer live, then release its hold; `leaving` tells when."""
+    def let_go(self, owner: Owner, *, still_live: bool = False) -> None:
+        """Write the rest of a session that nobody follows any more, then release its hold; `leaving` tells when.
+
+        still_live: only what is there now is written, because a running stream would never come to an end.
+        """
         session_id = owner.session.id
         del self._owners[session_id]
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -100,8 +103,13 @@ class LiveSessions:
             gone.set_result(None)
 
         def drained(barrier: asyncio.Future[None] | None) -> None:
+            error = None if barrier is None else barrier.exception()
+            if error is None and not (still_live and barrier is not None):
+                rest = owner.log.barrier() if owner.log.lost is None else None
+                if rest is not None:
+                    rest.add_done_callback(drained)
+                    return
             owner.log.stop()
-            error = None if barrier is None or barrier.cancelled() else barrier.exception()
             if isinstance(error, Exception) and not isinstance(error, SessionFencedError):
                 self.failures.append(error)
                 lost = owner.session.seq - owner.log.durable
@@ -111,16 +119,12 @@ class LiveSessions:
             else:
                 self._writer.submit(owner.hold.release).add_done_callback(released)
 
-        barrier = owner.log.barrier() if owner.log.lost is None else None
-        if barrier is None:
-            drained(None)
-        else:
-            barrier.add_done_callback(drained)
+        drained(None)
 
     async def let_all_go(self) -> None:
         """Let go of every session and wait until all are drained."""
         for owner in list(self._owners.values()):
-            self.let_go(owner)
+            self.let_go(owner, still_live=True)
         if self.leaving:
             await asyncio.wait(list(self.leaving.values()))
 
