@@ -50,9 +50,7 @@ def expand_user(path: str) -> str:
     return path
 
 
-def resolve_home(
-    explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
-) -> Home:
+def resolve_home(explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None) -> Home:
     """The home folder of this run; it need not exist. `environ` is the process environment if not given."""
     default = Path(os.path.expanduser("~"), ".dsh")
     chosen = os.fspath(explicit) if explicit is not None else ""
