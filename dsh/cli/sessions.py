@@ -66,7 +66,7 @@ def show(
     if raw:
         from dsh.sessions.log_file import read_text
 
-        typer.echo(_guarded(lambda: read_text(entry.path)), nl=False)
+        typer.echo(_guarded(lambda: read_text(entry.path, entry.id)), nl=False)
         return
     header, log = _guarded(lambda: _load(entry))
     if events:
@@ -104,28 +104,31 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check stored logs without writing: exit code 1 when one of them is damaged."""
-    from dsh.sessions.stored import list_stored
-    from dsh.sessions.verify import verify_stored
+    from dsh.sessions.verify import verify_log, verify_stored
 
-    if session is not None:
-        entries, unreadable = [find(session, root)], []
-    else:
-        listing = list_stored(session_root(root))
-        entries, unreadable = listing.sessions, listing.unreadable
-    results: list[dict[str, Any]] = [{"id": one.id, "ok": False, "problem": one.reason} for one in unreadable]
-    for entry in entries:
-        report = verify_stored(entry)
-        results.append(
-            {"id": entry.id, "ok": report.ok, "events": report.events, "problem": report.problem, "note": report.note}
-        )
+    reports = [verify_log(find(session, root).path)] if session is not None else list(verify_stored(session_root(root)))
     if as_json:
-        print_json(results)
+        print_json(
+            [
+                {
+                    "id": report.id,
+                    "path": report.path,
+                    "ok": report.ok,
+                    "events": report.events,
+                    "turns": report.turns,
+                    "problems": report.problems,
+                    "repairs": report.repairs,
+                    "notes": report.notes,
+                }
+                for report in reports
+            ]
+        )
     else:
-        for result in results:
-            verdict = "ok" if result["ok"] else f"DAMAGED: {result['problem']}"
-            note = f" ({result['note']})" if result.get("note") else ""
-            typer.echo(f"{result['id']}: {verdict}{note}")
-    if not all(result["ok"] for result in results):
+        for report in reports:
+            verdict = f"ok, {report.events} events" if report.ok else f"DAMAGED: {'; '.join(report.problems)}"
+            more = [f"opening it mends: {each}" for each in report.repairs] + report.notes
+            typer.echo(f"{report.id or report.path}: {'; '.join([verdict, *more])}")
+    if not all(report.ok for report in reports):
         raise typer.Exit(1)
 
 
@@ -173,9 +176,12 @@ def _row(entry: StoredSession) -> dict[str, Any]:
 
 
 def _load(entry: StoredSession) -> tuple[Any, Any]:
-    from dsh.sessions.loading import read_stored
+    from dsh.sessions.loading import repaired
+    from dsh.sessions.log_file import read_log
 
-    return read_stored(entry)
+    log = read_log(entry.path, entry.id)
+    events, closers = repaired(log, frozenset())
+    return log.header, [*events, *closers]
 
 
 def _guarded(read: Any) -> Any:

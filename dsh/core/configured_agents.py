@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -238,10 +239,8 @@ class ConfiguredAgents:
                 await lifecycle.dispose()
 
     def _meta(self, row: AgentRow) -> dict[str, Any]:
-        cwd = row.cwd
-        if cwd is None:
-            return {"cwd": str(self._loop.ctx.base_dir)} if self._loop.ctx.base_dir else {}
-        return {"cwd": str((self._loop.ctx.base_dir / cwd).resolve() if self._loop.ctx.base_dir else cwd)}
+        """A fresh session's workspace: the row's, relative to the config's folder, else where the process runs."""
+        return {"cwd": os.path.abspath(self._loop.ctx.base_dir / row.cwd) if row.cwd else os.getcwd()}
 
     def _minted(self) -> dict[str, str]:
         """Label to session id, kept by the process so that a remounted row finds its sessions again."""
