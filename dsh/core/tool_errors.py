@@ -60,4 +60,4 @@ class ToolTimeoutError(HarnessError):
     code = "TOOL_TIMEOUT"
 
     def __init__(self, milliseconds: float) -> None:
-        super().__init__(f"tool call timed out after {milliseconds:g}ms")
+        super().__init__(f"tool call timed out after {milliseconds:.15g}ms")

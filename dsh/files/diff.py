@@ -1,8 +1,8 @@
 """What changed between two texts, as hunks of whole lines for people to look at.
 
-The cost is bounded: the equal head and tail are skipped at memory speed, large middles are split at lines that occur
-once on each side, only small pieces go through `difflib` (which is quadratic), and a diff too large to be read by
-anybody is left out.
+The cost is bounded, well below a tenth of a second: the equal head and tail are skipped at memory speed, large middles are
+split at lines that occur once on each side, only small pieces go through `difflib` (which is quadratic), and a diff too
+large for anybody to read is left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import TypedDict
 
+from .text import common_prefix, common_suffix
+
 CONTEXT_LINES = 3
 MAX_LINE_PAIRS = 10_000
 """Pieces with at most this many (old line, new line) pairs get an exact line diff."""
 MAX_DIFF_CHARS = 256 * 1024
 """A diff with more text than this is not shown."""
+MAX_SPREAD = 2 * MAX_DIFF_CHARS
+"""Changes further apart than this many characters (old and new together) are not looked for: it would take too long."""
 
-_BLOCK = 1 << 16
 _Change = tuple[int, int, int, int]
 
 
@@ -34,13 +37,15 @@ def hunks(before: str, after: str) -> list[Hunk]:
     """The hunks that turn `before` into `after`, both with LF line ends; empty when equal or above the size limit."""
     if before == after:
         return []
-    head = before.rfind("\n", 0, _common_prefix(before, after)) + 1
-    tail = _common_suffix(before, after, min(len(before), len(after)) - head)
+    head = before.rfind("\n", 0, common_prefix(before, after)) + 1
+    tail = common_suffix(before, after, min(len(before), len(after)) - head)
     old_stop, new_stop = len(before) - tail, len(after) - tail
     if not (_starts_line(before, old_stop) and _starts_line(after, new_stop)):
         found = before.find("\n", old_stop)
         grown = (len(before) if found < 0 else found + 1) - old_stop
         old_stop, new_stop = old_stop + grown, new_stop + grown
+    if old_stop + new_stop - 2 * head > MAX_SPREAD:
+        return []
     lead, trail = _last_lines(before[:head]), _first_lines(before[old_stop:])
     old = [*lead, *_lines(before[head:old_stop]), *trail]
     new = [*lead, *_lines(after[head:new_stop]), *trail]
@@ -155,22 +160,3 @@ def _first_lines(text: str) -> list[str]:
 
 def _starts_line(text: str, at: int) -> bool:
     return at == 0 or text[at - 1] == "\n"
-
-
-def _common_prefix(a: str, b: str) -> int:
-    limit = min(len(a), len(b))
-    at = 0
-    while at + _BLOCK <= limit and a[at : at + _BLOCK] == b[at : at + _BLOCK]:
-        at += _BLOCK
-    while at < limit and a[at] == b[at]:
-        at += 1
-    return at
-
-
-def _common_suffix(a: str, b: str, limit: int) -> int:
-    at = 0
-    while at + _BLOCK <= limit and a[len(a) - at - _BLOCK : len(a) - at] == b[len(b) - at - _BLOCK : len(b) - at]:
-        at += _BLOCK
-    while at < limit and a[len(a) - 1 - at] == b[len(b) - 1 - at]:
-        at += 1
-    return at

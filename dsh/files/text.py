@@ -70,8 +70,8 @@ def splice(text: str, old: str, new: str, *, every: bool) -> Splice:
     original = text[len(bom) :]
     before = to_lf(original)
     old, new = to_lf(old), to_lf(new)
-    head = _common_prefix(old, new)
-    tail = _common_suffix(old[head:], new[head:])
+    head = common_prefix(old, new)
+    tail = common_suffix(old, new, min(len(old), len(new)) - head)
     cut = len(old) - head - tail
     fresh = new[head : len(new) - tail]
     fresh_on_disk = fresh.replace("\n", line_end(original))
@@ -121,17 +121,23 @@ class _OriginalOffsets:
         return offset + self._shift
 
 
-def _common_prefix(a: str, b: str) -> int:
+_STEPS = (1 << 16, 1 << 12, 1 << 8, 1 << 4, 1)
+
+
+def common_prefix(a: str, b: str) -> int:
+    """How many leading characters are equal; compared in blocks, at memory speed."""
     limit = min(len(a), len(b))
     at = 0
-    while at < limit and a[at] == b[at]:
-        at += 1
+    for step in _STEPS:
+        while at + step <= limit and a[at : at + step] == b[at : at + step]:
+            at += step
     return at
 
 
-def _common_suffix(a: str, b: str) -> int:
-    limit = min(len(a), len(b))
+def common_suffix(a: str, b: str, limit: int) -> int:
+    """How many trailing characters are equal, at most `limit`."""
     at = 0
-    while at < limit and a[-1 - at] == b[-1 - at]:
-        at += 1
+    for step in _STEPS:
+        while at + step <= limit and a[len(a) - at - step : len(a) - at] == b[len(b) - at - step : len(b) - at]:
+            at += step
     return at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 from dsh.cordis import ConfigModel, Context, field
@@ -25,6 +26,9 @@ from .service import (
 )
 
 name = "bash-local"
+
+LINGER = 0.1
+"""Seconds a process may outlive its shell before it counts as left behind (`> >(cat)` ends a moment later)."""
 
 QUIET = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 """Variables that keep programs from painting and from waiting for a key."""
@@ -54,7 +58,8 @@ class LocalBash(Shell):
 
     def __init__(self, ctx: Context, config: Config, subprocess: Subprocess) -> None:
         self._subprocess = subprocess
-        self._section = install_settings_section(ctx, "shell", Config, config)
+        section = self._section = install_settings_section(ctx, "shell", Config, config)
+        ctx.defer(config.watch(lambda: section.rebase(config)))
         self._bash: str | None = None
 
     def resolve(self, request: ShellRequest) -> ShellSpec:
@@ -92,6 +97,9 @@ class LocalBash(Shell):
         forget = spec.signal.on_abort(lambda: stop("abort")) if spec.signal is not None else None
         try:
             status = await child.done()
+            if cause is None and child.left_processes:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(child.wait_for_exit(), LINGER)
             if cause is not None:
                 await child.wait_for_exit()
         except BaseException:

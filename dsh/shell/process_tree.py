@@ -59,8 +59,9 @@ class ProcessTree:
 
     def alive(self) -> bool:
         """Whether any process of the tree lives."""
-        if not self._empty:
-            self._empty = not (self._members() if _PROC else _group_exists(self.leader))
+        if self._empty or any(self._look(process.pid) for process in self._survivors):
+            return not self._empty
+        self._empty = not (self._members() if _PROC else _group_exists(self.leader))
         return not self._empty
 
     def signal(self, number: int) -> None:
@@ -123,8 +124,12 @@ def _started_since(leader: int, newest: int, pid: int) -> bool:
 
 
 def _newest_pid() -> int:
-    with open("/proc/loadavg", "rb") as file:
-        return int(file.read().split()[-1])
+    """The id handed out last; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            return int(file.read().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _group_exists(group: int) -> bool:

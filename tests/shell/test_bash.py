@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from dsh.cordis import AbortController, ConfigError
+from dsh.core.seams import Settings
+from dsh.settings.memory import MemorySettings
 from dsh.shell.bash import Config
 from dsh.shell.service import Shell, ShellRequest, SpawnError
 
@@ -120,6 +122,14 @@ async def test_f45_b09f_a_background_child_does_not_hold_the_call(start: str) ->
     assert not running(seconds)
 
 
+@pytest.mark.parametrize("command", ["echo hi > >(cat)", "(sleep 0.03 >/dev/null 2>&1 &); echo hi"])
+async def test_a_process_that_ends_right_after_its_shell_is_not_left_behind(command: str) -> None:
+    async with root_with_shell() as root:
+        for _ in range(10):
+            result = await run(root, command)
+            assert (result.stdout.text, result.left_process) == ("hi\n", None)
+
+
 async def test_limits_are_filled_in_and_capped() -> None:
     async with root_with_shell({"timeoutMs": 5000, "maxTimeoutMs": 9000, "maxOutputBytes": 10}) as root:
         shell = root[Shell]
@@ -140,6 +150,31 @@ async def test_limits_are_filled_in_and_capped() -> None:
 def test_limits_are_positive_integers(key: str, value: object) -> None:
     with pytest.raises(ConfigError):
         Config.validate({key: value})
+
+
+async def test_the_users_settings_apply_to_the_next_command() -> None:
+    async with root_with_shell({"timeoutMs": 5000, "maxTimeoutMs": 9000}) as root:
+        shell = root[Shell]
+
+        def limits() -> tuple[float, int]:
+            spec = shell.resolve(ShellRequest("true"))
+            return spec.timeout_ms, spec.stdout_max_bytes
+
+        assert limits() == (5000, 64_000)
+        memory = await root.plugin(MemorySettings, {"sections": {"shell": {"maxOutputBytes": 100}}})
+        await root.settle()
+        assert limits() == (5000, 100)
+        await root[Settings].update("shell", {"timeoutMs": 7000})
+        assert limits() == (7000, 100)
+        with pytest.raises(Exception, match="timeoutMs"):
+            await root[Settings].update("shell", {"timeoutMs": 0})
+        assert limits() == (7000, 100)
+        row = next(fiber for fiber in root.fiber.children() if fiber.name == "bash-local")
+        await row.update({"timeoutMs": 5000, "maxTimeoutMs": 6000})  # a live edit of the row: no restart
+        assert root[Shell] is shell
+        assert limits() == (6000, 100)
+        await memory.dispose()
+        assert limits() == (5000, 64_000)
 
 
 async def test_f47b_output_that_is_no_text_never_raises() -> None:
