@@ -241,7 +241,11 @@ class ToolExecution:
                 value, error = await _in_own_task(tool.definition, run)
             finally:
                 run._signal = outer
-            result = self._success(tool, value) if error is None else ToolResult.from_error(error)
+            if error is None:
+                result = self._success(tool, value)
+            else:
+                self._host.ctx.logger.debug("tool %s (%s) failed", run.name, run.call_id, exc_info=error)
+                result = ToolResult.from_error(error)
             if not result.is_error and self._caller.aborted:
                 result = _aborted(True)
         result = _with_contexts(result, tuple(run._contexts))
@@ -336,12 +340,12 @@ class ToolExecution:
 
     def _finish(self) -> ToolResult:
         run = self.run
-        result = self._materialise(self._settled())
+        result = self._seal(self._settled())
         if self._finalize is not None:
             try:
                 content = self._finalize(run, result)
                 if content is not None:
-                    result = _materialised(replace(result, content=content))
+                    result = _sealed(replace(result, content=content))
             except (Exception, SystemExit) as error:
                 result = _with_contexts(ToolResult.from_error(error), result.additional_contexts)
         concludes = (result.concludes_turn or run._concludes) and not result.is_error
@@ -356,10 +360,10 @@ class ToolExecution:
             ctx.logger.error("%s", texts.observer_failed(run.name, run.call_id, describe_error(error)))
         return result
 
-    def _materialise(self, result: ToolResult) -> ToolResult:
+    def _seal(self, result: ToolResult) -> ToolResult:
         result = _with_contexts(result, self._contexts(result))
         try:
-            return _materialised(result)
+            return _sealed(result)
         except Exception:
             kept = tuple(message for message in result.additional_contexts if _is_frozen(message))
             return _with_contexts(ToolResult.failure(texts.RESULT_NOT_JSON), kept)
@@ -380,6 +384,8 @@ class ToolExecution:
         if _stops_host(error, cancels_before):
             self._settle(_aborted(self._started, contexts), final=True)
             raise error
+        run = self.run
+        self._host.ctx.logger.warning("a listener around tool %s (%s) failed", run.name, run.call_id, exc_info=error)
         self._settle(_with_contexts(ToolResult.from_error(error), contexts), final=True)
 
     def _contexts(self, result: ToolResult) -> tuple[Message, ...]:
@@ -460,7 +466,7 @@ def _projected(name: str, what: str, project: Callable[[], Any]) -> Any:
         raise ToolOutputError(name, [f"{what} returned non-lossless JSON"]) from error
 
 
-def _materialised(result: ToolResult) -> ToolResult:
+def _sealed(result: ToolResult) -> ToolResult:
     """The result with everything in it frozen. Raises when a part of it is not JSON."""
     content = snapshot_json(result.content)
     if not _are_blocks(content):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from dsh.cordis.errors import HarnessError, describe_error
+from dsh.cordis.errors import HarnessError, describe_error, error_chain
 from dsh.cordis.jsonio import FrozenDict, FrozenList, JsonValue
 from dsh.llm.content import text_block
 
@@ -67,11 +67,17 @@ class ToolResult:
 
     @classmethod
     def from_error(cls, error: object) -> ToolResult:
-        """The failure that a thrown value becomes. Never raises; only a `HarnessError` carries name and code."""
+        """The failure that a thrown value becomes. Never raises; only a `HarnessError` carries name and code.
+
+        A group of one stands for its member; a larger one names all of them, since its own text says nothing.
+        """
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
         info: ErrorInfo | None = None
         if isinstance(error, HarnessError):
             info = {"name": type(error).__name__, "code": str(error.code)}
-        return cls.failure(describe_error(error), info=info)
+        message = error_chain(error) if isinstance(error, BaseExceptionGroup) else describe_error(error)
+        return cls.failure(message, info=info)
 
 
 def _error_content(message: str) -> Sequence[Block]:

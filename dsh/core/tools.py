@@ -260,10 +260,10 @@ def _checked(definition: ToolDefinition) -> RegisteredTool:
     if definition.timeout_ms is not None and not is_positive(definition.timeout_ms):
         raise ToolRegistrationError(texts.bad_timeout(name))
     try:
-        schema = snapshot_json(
-            {"name": name, "description": definition.description, "parameters": definition.parameters}
-        )
+        parameters = snapshot_json(definition.parameters)
     except Exception as error:
         raise ToolRegistrationError(texts.bad_parameters(name)) from error
-    assert isinstance(schema, FrozenDict)
+    if not isinstance(parameters, FrozenDict) or not isinstance(definition.description, str):
+        raise ToolRegistrationError(f'tool "{name}" needs a description text and an object of parameters')
+    schema = FrozenDict(name=name, description=definition.description, parameters=parameters)
     return RegisteredTool(definition, schema, freeze_schema(definition.output.schema))

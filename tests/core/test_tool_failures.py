@@ -58,6 +58,8 @@ class Speechless(Unprintable):
         (asyncio.CancelledError(), "CancelledError", None),
         (SystemExit(2), "2", None),
         (BaseException("base"), "base", None),
+        (ExceptionGroup("unhandled errors", [ExceptionGroup("", [Broken("real")])]), "real", ("Broken", "BROKEN")),
+        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), "two [a; 'b']", None),
     ],
 )
 async def test_b22a_whatever_a_body_raises_becomes_words(error: BaseException, message: str, info: Any) -> None:
