@@ -84,14 +84,14 @@ class Mailbox:
         self._queue.append(event)
         fiber = self._listener.ctx.fiber
         if not self._busy:
-            self._busy = True
-            fiber.runtime.begin()
             if self._owned is None:
                 self._owned = fiber.runtime.start(
                     self._serve(), fiber, "listener", f"listener of {self._name}", fiber.variables.copy()
                 )
             else:
                 self._wake.set()
+            self._busy = True
+            fiber.runtime.begin()
         elif len(self._queue) == MAILBOX_WARNING:
             fiber.runtime.log(fiber).warning("%d events %s wait for one listener", MAILBOX_WARNING, self._name)
 

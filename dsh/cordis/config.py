@@ -11,7 +11,7 @@ from .errors import CordisError
 from .framework_events import ConfigResolve, ConfigUpdate
 from .jsonio import json_equal
 from .schema import ConfigModel, validate_config
-from .tasks import FiberWait
+from .tasks import StartedWork
 from .waiting import Latch
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def update_fiber(fiber: Fiber, raw: Any, no_save: bool) -> Awaitable[None]:
             turn.set()
             if fiber.update_turn is turn:
                 fiber.update_turn = None
-            runtime.end()
 
     runtime.begin()
     owned = runtime.start(run(), None, "host", f"update of {fiber.label}", runtime.variables.copy())
@@ -58,6 +57,7 @@ def update_fiber(fiber: Fiber, raw: Any, no_save: bool) -> Awaitable[None]:
         error = owned.failure()
         if error is not None and not heard:
             runtime.report(fiber, error, "config update failed")
+        runtime.end()
 
     owned.task.add_done_callback(finished)
 
@@ -68,7 +68,7 @@ def update_fiber(fiber: Fiber, raw: Any, no_save: bool) -> Awaitable[None]:
         if (error := owned.failure()) is not None:
             raise error
 
-    return FiberWait(fiber, "update", outcome)
+    return StartedWork(fiber.stack, "update", outcome)
 
 
 async def _apply(fiber: Fiber, raw: Any, no_save: bool) -> None:

@@ -133,6 +133,9 @@ class Context(EventMethods, TimeMethods):
     async def close(self) -> None:
         """Dispose everything under the root and wait for it; raises what broke the runtime itself, if anything."""
         gone = asyncio.ensure_future(self._close())
+        if self.runtime.current_task() is not None:  # a plugin's own task, which the disposal will cancel
+            await asyncio.shield(gone)
+            return
         cancelled: asyncio.CancelledError | None = None
         while not gone.done():
             try:
@@ -340,7 +343,7 @@ class Context(EventMethods, TimeMethods):
         made._own_realms = {key_name(name): label if label is not None else Realm()}
         return made
 
-    def intercept(self, name: Any, **config: Any) -> Context:
+    def intercept(self, name: Any, /, **config: Any) -> Context:
         """A context that carries settings for a service, read by it through `caller.intercepted(name)`."""
         made = self._derive(Context, self.fiber, self.stack)
         made._own_intercepts = {key_name(name): config}

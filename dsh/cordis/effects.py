@@ -9,12 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 from .errors import CordisError
-from .tasks import UNDOING, OwnedTask, finished_within
+from .tasks import UNDOING, OwnedTask, StartedWork, finished_within
 from .waiting import Eager, Latch
 
 if TYPE_CHECKING:
     from .fiber import Fiber
-    from .runtime import Runtime
 
 Undo: TypeAlias = Callable[[], Any]
 """Takes back one registration; may return an awaitable."""
@@ -44,14 +43,30 @@ class EffectStack:
     def check(self, label: str) -> None:
         """Raise `INACTIVE_EFFECT` unless registrations are accepted."""
         self.fiber.runtime.check_thread(label)
+        if not self.is_open:
+            raise CordisError(
+                "INACTIVE_EFFECT",
+                f"{label}: {self.fiber.describe()} is unloading or disposed and takes no new registrations",
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither this stack nor one that it lies in is being unwound."""
         stack: EffectStack | None = self
         while stack is not None:
             if stack.closed:
-                raise CordisError(
-                    "INACTIVE_EFFECT",
-                    f"{label}: {self.fiber.describe()} is unloading or disposed and takes no new registrations",
-                )
+                return False
             stack = stack.parent
+        return True
+
+    def holds_up(self, other: EffectStack) -> bool:
+        """Whether unwinding `other` cannot end before undo code of this stack has."""
+        stack: EffectStack | None = self
+        while stack is not None:
+            if stack is other:
+                return True
+            stack = stack.parent
+        return any(self.fiber in implementation.users for implementation in other.fiber.provided)
 
     async def unwind(self, run: Eager) -> None:
         """Undo everything, newest first, each before the next; child fibers lying side by side go together."""
@@ -82,8 +97,9 @@ class Disposer:
 
     __slots__ = ("__weakref__", "_done", "_stack", "_undo", "label")
 
-    def __init__(self, stack: EffectStack, label: str, undo: Undo | None = None) -> None:
-        stack.check(label)
+    def __init__(self, stack: EffectStack, label: str, undo: Undo | None = None, *, late: bool = False) -> None:
+        if not late:
+            stack.check(label)
         self.label = label
         self._stack = stack
         self._undo = undo
@@ -133,7 +149,7 @@ class Disposer:
             runtime.report(self._stack.fiber, error, "undo of %s failed", self.label)
         else:
             if pending is not None and inspect.isawaitable(pending):
-                owned = start_undo(runtime, self._stack.fiber, pending, self.label)
+                owned = start_undo(self._stack, pending, self.label)
                 runtime.supervise(self._wait(owned), f"undo of {self.label}")
                 return
         self._finish()
@@ -154,15 +170,16 @@ def _nothing() -> None:
     return None
 
 
-def start_undo(runtime: Runtime, fiber: Fiber, pending: Awaitable[Any], label: str) -> OwnedTask:
+def start_undo(stack: EffectStack, pending: Awaitable[Any], label: str) -> OwnedTask:
     """Run asynchronous undo code in a task that knows whose undo it is."""
+    fiber = stack.fiber
 
     async def undo() -> None:
         await pending
 
     variables = fiber.variables.copy()
-    variables.run(UNDOING.set, fiber)
-    return runtime.start(undo(), fiber, "undo", f"undo of {label}", variables)
+    variables.run(UNDOING.set, stack)
+    return fiber.runtime.start(undo(), fiber, "undo", f"undo of {label}", variables)
 
 
 async def settle_undo(fiber: Fiber, owned: OwnedTask, label: str, *, reports: bool = True) -> None:
@@ -192,6 +209,10 @@ class Composite(Disposer):
         super().__init__(stack, label)
         self.inner = EffectStack(stack.fiber, stack)
         self._undo = _nothing
+
+    def __call__(self) -> Awaitable[None]:
+        done = self.begin_undo()
+        return StartedWork(self.inner, f"part {self.label}", lambda: done)
 
     def _run_undo(self) -> None:
         self.inner.closed = True
@@ -271,11 +292,11 @@ class Lifespan(Disposer):
                 await self._leave
         except BaseException as error:
             # A scope opened inside was cancelled because something in it failed, or we are shut down hard.
-            UNDOING.set(self._stack.fiber)
+            UNDOING.set(self._stack)
             if not await self._cm.__aexit__(type(error), error, error.__traceback__):
                 raise
         else:
-            UNDOING.set(self._stack.fiber)
+            UNDOING.set(self._stack)
             await self._cm.__aexit__(None, None, None)
 
     async def _wait(self, owned: OwnedTask) -> None:
@@ -294,6 +315,8 @@ class Lifespan(Disposer):
                 fiber.runtime.report(fiber, error, "%s failed to start", self.label)
             if self._owned.task.cancelled() and self._error is None:
                 self._error = self._given_up()  # cancelled before its first step
+                if isinstance(self._cm, _AsyncSetup):
+                    self._cm.abandon()
                 fiber.runtime.end()
                 self._ready.set()
         elif self._done is None and error is not None:
@@ -315,6 +338,11 @@ class _AsyncSetup:
         self._setup = setup
         self._label = label
         self._undo: Undo | None = None
+
+    def abandon(self) -> None:
+        """It will never be entered."""
+        if inspect.iscoroutine(self._setup):
+            self._setup.close()
 
     async def __aenter__(self) -> None:
         self._undo = as_undo(await self._setup, self._label)

@@ -15,7 +15,7 @@ from .framework_events import PluginChanged, StatusChanged, TaskFailed
 from .inspection import walk
 from .plugins import PluginSpec
 from .services import Implementation, StoreKey
-from .tasks import FiberWait, OwnedTask, check_self_await, finished_within
+from .tasks import OwnedTask, StartedWork, check_self_await, finished_within
 from .waiting import Eager, Latch
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Fiber:
     # --- asking something of it
 
     def __await__(self) -> Generator[Any, None, Fiber]:
-        check_self_await(self, "settling")
+        check_self_await(self.stack, "settling")
         owned = self.runtime.current_task()
         if owned is not None and owned is self._body:
             raise CordisError("SELF_AWAIT", f"{self.describe()} awaits itself inside its own body")
@@ -223,7 +223,11 @@ class Fiber:
         """
         self._retire()
         self.refresh()
-        return FiberWait(self, "disposal", lambda: self._gone)
+        return StartedWork(self.stack, "disposal", lambda: self._gone)
+
+    async def until_disposed(self) -> None:
+        """Wait until somebody disposed it and it is gone."""
+        await self._gone
 
     def restart(self) -> Awaitable[None]:
         """Unload and load again with the same raw config; requests that come meanwhile share one more pass.
@@ -232,7 +236,7 @@ class Fiber:
         """
         self._restart = True
         self.refresh()
-        return FiberWait(self, "restart", self.until_settled)
+        return StartedWork(self.stack, "restart", self.until_settled)
 
     def update(self, raw: Any, *, no_save: bool = False) -> Awaitable[None]:
         """Change the config; updates of one fiber run one after another.
@@ -291,13 +295,17 @@ class Fiber:
         return self._retired or self._restart or self._loadable() is not None
 
     def _loadable(self) -> dict[str, Implementation] | None:
+        """What it would run on if it started now; `None` if it must not start."""
         view = self._view()
-        return None if view is None or _serials(view) == self._failed_target else view
+        if view is None or _serials(view) == self._failed_target:
+            return None
+        above = self.stack.parent
+        return view if above is None or above.is_open else None
 
     def retry(self) -> None:
-        """Forget an earlier failure and try again when it can load."""
+        """Forget an earlier failure, give up a running start, and try again when it can load."""
         self._failed_target = None
-        if self.state is FAILED:
+        if self.state in (FAILED, LOADING):
             self._restart = True
         self.refresh()
 
@@ -330,15 +338,6 @@ class Fiber:
         elif old != self._keys:
             self.refresh()
         return provides_elsewhere or old != self._keys
-
-    def waits_for(self, other: Fiber) -> bool:
-        """Whether disposing this fiber cannot end before undo code of `other` has."""
-        fiber: Fiber | None = other
-        while fiber is not None:
-            if fiber is self:
-                return True
-            fiber = fiber.parent
-        return any(other in implementation.users for implementation in self.provided)
 
     # --- transitions
 
@@ -396,22 +395,19 @@ class Fiber:
         if inspect.isasyncgen(outcome):
             return Lifespan(self.stack, self.label, AsyncHalves(outcome, self.label)).enter_as_body()
         if inspect.isawaitable(outcome):
-
-            async def body() -> None:
-                self._keep_undo(await outcome)
-
-            return body()
+            return outcome
         self._keep_undo(sync_halves(outcome, self.label) if inspect.isgenerator(outcome) else outcome)
         return None
 
     def _keep_undo(self, result: Any) -> None:
         undo = as_undo(result, self.label)
-        if undo is not None:
-            Disposer(self.stack, "teardown", undo)
+        if undo is not None:  # even if the disposal was asked for meanwhile: what it undoes has happened
+            Disposer(self.stack, "teardown", undo, late=True)
 
     async def _run_body(self, run: Eager, pending: Awaitable[Any]) -> BaseException | None:
         """Run the awaitable part of the body; the error if it failed by itself."""
-        body = self._body = self.runtime.start(_as_coroutine(pending), self, "body", self.label, self.variables)
+        coroutine = pending if inspect.iscoroutine(pending) else _as_coroutine(pending)
+        body = self._body = self.runtime.start(coroutine, self, "body", self.label, self.variables)
         if self._is_stale():
             self._cancel_body(body)
         await run.wait(body.done)
@@ -419,6 +415,8 @@ class Fiber:
         if not body.task.done():
             return None  # given up
         error = body.failure()
+        if error is None and not body.task.cancelled():
+            self._keep_undo(body.task.result())
         if not body.cancelled_by_us:
             return error or (AbortError(f"{self.label} was cancelled while loading") if body.task.cancelled() else None)
         if error is not None:
@@ -528,8 +526,8 @@ def _serials(view: dict[str, Implementation]) -> tuple[int, ...]:
     return tuple(implementation.serial for implementation in view.values())
 
 
-async def _as_coroutine(pending: Awaitable[Any]) -> None:
-    await pending
+async def _as_coroutine(pending: Awaitable[Any]) -> Any:
+    return await pending
 
 
 def _fibers_on(stack: EffectStack) -> Generator[Fiber, None, None]:

@@ -222,11 +222,17 @@ def _own_name(plugin: Any, body: Any) -> str | None:
 
 def _read_signature(body: Callable[..., Any], name: str) -> tuple[bool, dict[str, str]]:
     """Whether the body takes a config, and which parameters are services (parameter to service name)."""
+    function = body
+    if inspect.isclass(body):
+        if body.__init__ is object.__init__:
+            raise invalid_plugin(f"class {name} is no plugin: it must take (ctx, config)")
+        function = body.__init__
     try:
-        parameters = list(inspect.signature(body).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return True, {}
-    function = body.__init__ if inspect.isclass(body) else body
+    if inspect.isclass(body):
+        del parameters[0]  # self
     while isinstance(function, functools.partial):
         function = function.func
     scope = getattr(inspect.unwrap(function), "__globals__", {})
@@ -239,7 +245,10 @@ def _read_signature(body: Callable[..., Any], name: str) -> tuple[bool, dict[str
     for index, parameter in enumerate(parameters):
         if parameter in positional[:1] or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        takes_config = parameter in positional[1:2]
+        # `lambda ctx, index=index: …` binds a value of its own; only a `config` may be optional.
+        takes_config = parameter in positional[1:2] and (
+            parameter.default is parameter.empty or "config" in parameter.name
+        )
         service = _service_of(parameter, scope, name, lenient=takes_config)
         if service is not None:
             services[parameter.name] = service

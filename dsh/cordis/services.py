@@ -6,7 +6,19 @@ import functools
 import weakref
 from abc import ABC
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from .effects import Disposer
 from .errors import CordisError
@@ -52,7 +64,7 @@ class Service(ABC):
                 raise TypeError(f"{cls.__qualname__}.{key} overrides an @owned method: mark it @owned too")
         cls.__owned_names__ = cls.__owned_names__ | names
 
-    def __new__(cls, ctx: Context, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, ctx: Context, *args: Any, **kwargs: Any) -> Self:
         self = super().__new__(cls)
         self.ctx = ctx
         return self
@@ -159,7 +171,7 @@ class ServiceView:
 
 def unwrap(service: Any) -> Any:
     """The service object behind a view; anything else as it is."""
-    return service.__view_target__ if type(service).__mro__[1] is ServiceView else service
+    return service.__view_target__ if issubclass(type(service), ServiceView) else service
 
 
 def _owned_forward(fn: Callable[..., Any]) -> Callable[..., Any]:

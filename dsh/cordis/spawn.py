@@ -97,8 +97,9 @@ class Spawned(Generic[T]):
         fiber = self._stack.fiber
         error = self._owned.failure()
         if error is not None:
-            unloading = isinstance(error, CordisError) and error.code == "INACTIVE_EFFECT" and self._gone is not None
-            if not unloading:
+            # What `ctx.sleep` and registrations raise in a task that outlives the start of unloading.
+            late = isinstance(error, CordisError) and error.code == "INACTIVE_EFFECT" and not self._stack.is_open
+            if not late:
                 fiber.task_failed(self.name, error, critical=self._critical and self._gone is None)
         if self._gone is None:
             self._leave()

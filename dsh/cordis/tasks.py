@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import CordisError
 from .waiting import Latch
 
 if TYPE_CHECKING:
+    from .effects import EffectStack
     from .fiber import Fiber
     from .runtime import Runtime
 
 TaskKind = Literal["body", "task", "undo", "lifespan", "listener", "host"]
 
-UNDOING: contextvars.ContextVar[Fiber | None] = contextvars.ContextVar("dsh_undoing", default=None)
-"""The fiber whose undo code is running; inherited by tasks that undo code starts."""
+UNDOING: contextvars.ContextVar[EffectStack | None] = contextvars.ContextVar("dsh_undoing", default=None)
+"""The effect stack whose undo code is running; inherited by tasks that undo code starts."""
 
 
 class OwnedTask:
@@ -80,30 +81,30 @@ async def finished_within(owned: OwnedTask, seconds: float) -> bool:
     return owned.task.done()
 
 
-class FiberWait:
-    """What `restart()`, `update()` and `dispose()` return: starting it is already done, awaiting it is optional.
+class StartedWork:
+    """What `restart()`, `update()` and `dispose()` return: the work has begun, awaiting it is optional.
 
-    Awaiting from undo code that the awaited fiber itself waits for would never end, so it raises `SELF_AWAIT`.
+    Awaiting it from undo code that the work itself waits for would never end, so that raises `SELF_AWAIT`.
     """
 
-    __slots__ = ("_fiber", "_make", "_what")
+    __slots__ = ("_make", "_stack", "_what")
 
-    def __init__(self, fiber: Fiber, what: str, make: Any) -> None:
-        self._fiber = fiber
+    def __init__(self, stack: EffectStack, what: str, make: Callable[[], Coroutine[Any, Any, None] | Latch]) -> None:
+        self._stack = stack
         self._what = what
         self._make = make
 
     def __await__(self) -> Generator[Any, None, None]:
-        check_self_await(self._fiber, self._what)
-        result: Coroutine[Any, Any, Any] | Latch = self._make()
-        return result.__await__()
+        check_self_await(self._stack, self._what)
+        return self._make().__await__()
 
 
-def check_self_await(fiber: Fiber, what: str) -> None:
+def check_self_await(stack: EffectStack, what: str) -> None:
+    """Raise `SELF_AWAIT` inside undo code that unwinding `stack` waits for."""
     undoing = UNDOING.get()
-    if undoing is not None and fiber.waits_for(undoing):
+    if undoing is not None and undoing.holds_up(stack):
         raise CordisError(
             "SELF_AWAIT",
-            f"{fiber.describe()}: awaiting its {what} inside undo code of {undoing.describe()} would never end; "
-            "call it without await",
+            f"{stack.fiber.describe()}: awaiting its {what} inside undo code of {undoing.fiber.describe()} "
+            "would never end; call it without await",
         )
