@@ -8,6 +8,7 @@ event and a string as the bytes it is. In Python an entry may also be a function
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,7 +138,7 @@ def _behaviour(name: str, model: str, options: MockOptions) -> Plan:
     refusal = _REFUSALS.get(name)
     if refusal is not None:
         status, error = refusal
-        after = {"Retry-After": f"{options.retry_after_ms / 1000:g}"} if name == "rate_limit" else None
+        after = {"Retry-After": str(math.ceil(options.retry_after_ms / 1000))} if name == "rate_limit" else None
         return _refusal(status, error, options, after)
     writer = _Writer(model)
     text = [writer.delta(content=part) for part in _cut(options.text, options.chunk_size)]

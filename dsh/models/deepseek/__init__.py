@@ -30,6 +30,11 @@ def apply(ctx: Context, config: Config, llm: Llm) -> None:
     adapter = DeepSeekAdapter(ctx, section.get)
     ctx.defer(adapter.close)
     handle = llm.register_adapter([ROUTE], adapter)
-    ctx.defer(config.watch(refresh))
+
+    def row_changed() -> None:
+        section.rebase(config)
+        refresh()
+
+    ctx.defer(config.watch(row_changed))
     if adapter.usable(ROUTE) is None:
         ctx.spawn(adapter.warm, name="warm the HTTP client")
