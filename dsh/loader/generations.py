@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from dsh.loader.graph import ModuleSource
+
+T = TypeVar("T")
 
 _TEXT = "__dsh_source__"
 
@@ -37,7 +39,7 @@ class FreshLoader(SourceFileLoader):
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module; its text is known even if that fails half-way."""
+        """Run the module, and leave it the text it came from."""
         super().exec_module(module)
         module.__dict__[_TEXT] = self._text
 
@@ -83,10 +85,10 @@ class ModuleSwap:
         """The modules that are being replaced."""
         return dict(self._old)
 
-    def import_new(self, names: Sequence[str]) -> dict[str, ModuleType]:
-        """Take the old modules out and import `names` anew. On any error the old ones are back when it leaves.
+    def run(self, load: Callable[[], T]) -> T:
+        """Take the old modules out and return what `load()`, which imports anew, returns.
 
-        No other task runs in between, so that nobody sees half a table.
+        On any error the old modules are back when it leaves. `load` is synchronous, so that nobody sees half a table.
         """
         self._before = frozenset(sys.modules)
         for name, module in self._old.items():
@@ -100,7 +102,7 @@ class ModuleSwap:
         importlib.invalidate_caches()
         try:
             with _fresh_imports(self._ours):
-                return {name: importlib.import_module(name) for name in names}
+                return load()
         except BaseException:
             self.restore()
             raise

@@ -1,0 +1,148 @@
+"""Config files that are refreshed when they change: one refresh at a time, none for a save that changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+import anyio.to_thread
+
+from dsh.cordis import Context
+from dsh.cordis.spawn import Spawned
+from dsh.loader.graph import digest_of
+from dsh.loader.watch import Watch
+
+Refresh = Callable[[], Awaitable[object]]
+Failed = Callable[[Path, Exception], Awaitable[None]]
+
+_UNREAD = "unread"
+
+
+class ConfigFile:
+    """The files of one config and the call that takes a change of them over.
+
+    `owner` is the context whose task a refresh is. It must outlive what a refresh may unload.
+    """
+
+    def __init__(self, paths: Iterable[Path], refresh: Refresh, owner: Context, failed: Failed) -> None:
+        self.paths = tuple(Path(os.path.abspath(path)) for path in paths)
+        self.failing = False
+        self._refresh = refresh
+        self._owner = owner
+        self._failed = failed
+        self._digests: dict[Path, str | None] = dict.fromkeys(self.paths, _UNREAD)
+        self._forced = False
+        self._again = False
+        self._closed = False
+        self._running: Spawned[None] | None = None
+
+    def wake(self, *, force: bool = False) -> None:
+        """Look at the files soon, and refresh if their content is another one (or anyway, with `force`).
+
+        Calls while one is running make one more run after it.
+        """
+        if self._closed:
+            return
+        self._forced = self._forced or force
+        self._again = True
+        if self._running is None or self._running.done():
+            self._running = self._owner.spawn(self._run, name=f"refresh {self.paths[0].name}")
+
+    async def close(self) -> None:
+        """Start no more refresh, and wait for the one that runs."""
+        self._closed = True
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Wait for the refresh that runs, if one does."""
+        running = self._running
+        if running is not None and not running.done():
+            await running
+
+    def abandon(self) -> None:
+        """Start no more refresh; one that runs goes on by itself."""
+        self._closed = True
+
+    async def _run(self) -> None:
+        while self._again and not self._closed:
+            self._again = False
+            forced, self._forced = self._forced, False
+            digests = await anyio.to_thread.run_sync(self._read)
+            first = _UNREAD in self._digests.values()
+            changed = [path for path in self.paths if digests[path] != self._digests[path]]
+            self._digests = digests
+            absent = all(digest is None for digest in digests.values())
+            if self._closed or not (changed or forced) or (first and absent and not forced):
+                continue
+            try:
+                await self._refresh()
+                self.failing = False
+            except Exception as error:
+                self.failing = True
+                # A layer that is not there did not fail; name a file that is.
+                blamed = next((path for path in changed if digests[path] is not None), (changed or self.paths)[0])
+                await self._failed(blamed, error)
+
+    def _read(self) -> dict[Path, str | None]:
+        return {path: _digest(path) for path in self.paths}
+
+
+class ConfigWatches:
+    """All watched configs of one `Watch`."""
+
+    def __init__(self, watch: Watch, failed: Failed) -> None:
+        self._watch = watch
+        self._failed = failed
+        self._configs: dict[ConfigFile, list[Callable[[], None]]] = {}
+
+    def add(self, paths: Iterable[Path], refresh: Refresh, owner: Context) -> ConfigFile:
+        """Watch a config and refresh it once now if it exists."""
+        config = ConfigFile(paths, refresh, owner, self._failed)
+        self._configs[config] = [self._watch.add_file(path) for path in config.paths]
+        config.wake()
+        return config
+
+    def remove(self, config: ConfigFile) -> None:
+        """Watch a config no longer."""
+        for undo in self._configs.pop(config, ()):
+            undo()
+
+    def changed(self, paths: Iterable[Path]) -> set[Path]:
+        """Wake the configs that these files belong to; the paths that belong to none are returned."""
+        changed = set(paths)
+        for config in list(self._configs):
+            if not changed.isdisjoint(config.paths):
+                config.wake()
+        return changed.difference(*(config.paths for config in self._configs))
+
+    def retry_failing(self) -> None:
+        """Refresh what could not be applied before: what stood in its way may have been mended elsewhere."""
+        for config in list(self._configs):
+            if config.failing:
+                config.wake(force=True)
+
+    def wake_all(self) -> None:
+        """Look at every config (after the watch was armed)."""
+        for config in list(self._configs):
+            config.wake()
+
+    async def idle(self) -> None:
+        """Wait until no refresh runs."""
+        for config in list(self._configs):
+            await config.idle()
+
+    def abandon(self) -> None:
+        """Let go of all configs without waiting for a refresh."""
+        for config in list(self._configs):
+            config.abandon()
+            self.remove(config)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return digest_of(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"unreadable: {error.errno}"

@@ -1,0 +1,274 @@
+"""Hot reload (row `hmr`): the running composition follows its config files, and running plugins follow their sources.
+
+A config edit is applied as one transaction by the loader; an edit that cannot be applied changes nothing. Changed code
+is imported beside the running one first; code that cannot be imported or does not start leaves the old one running.
+
+What a plugin author should know: module-level state does not survive a reload; old code that imports lazily while it
+is torn down sees the new modules; `isinstance` across generations is false, so keep shared classes in a module that
+does not change, and find services by name; native threads and `atexit` hooks are not undone.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import ConfigModel, Context, Disposer, Emit, Parallel, Service, field, owned
+from dsh.cordis.errors import error_chain
+from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files, followed_files
+from dsh.loader.config_watch import ConfigFile, ConfigWatches
+from dsh.loader.events import ConfigUpdated, EntryChanged
+from dsh.loader.problems import LoadError
+from dsh.loader.resolve import show_path
+from dsh.loader.watch import Watch
+
+if TYPE_CHECKING:
+    from dsh.loader.entries import Tree
+    from dsh.loader.loader import Loader
+
+IGNORED = ("**/.*", "**/__pycache__", "**/node_modules", "cache", "data")
+
+
+class HmrConfig(ConfigModel):
+    """Hot reload of config files and plugin sources."""
+
+    base: str | None = field(None, description="Folder that `root` and `ignored` start at (default: the config's)")
+    root: list[str] = field(
+        default_factory=lambda: ["."], description="Folders whose sources are followed; empty: config files only"
+    )
+    ignored: list[str] = field(
+        default_factory=lambda: list(IGNORED), description="Folders and files left out, as globs below a root"
+    )
+    debounce: int = field(100, min=1, unit="ms", description="Quiet time before a change is taken over")
+    rollback: bool = field(True, description="Bring the old code back when the new one does not start")
+
+
+class HmrChange(Emit, name="hmr/change"):
+    """A source below a root changed that no module was loaded from."""
+
+    path: str
+
+
+class HmrRestartRequired(Emit, name="hmr/restart-required"):
+    """A source changed that only a restart of the process can take over."""
+
+    path: str
+
+
+class HmrReload(Emit, name="hmr/reload"):
+    """New code runs: the addresses of its rows, the modules that were exchanged, and how many reloads there were."""
+
+    rows: tuple[str, ...]
+    modules: tuple[str, ...]
+    generation: int
+
+
+class HmrConfigUpdateFailed(Parallel, name="hmr/config-update-failed"):
+    """A change of a config file was not taken over; what ran before runs on."""
+
+    path: str
+    error: Exception
+
+
+class Hmr(Service, name="hmr"):
+    """Follows files for the loader, and for whoever has config files of their own."""
+
+    Config = HmrConfig
+
+    def __init__(self, ctx: Context, config: HmrConfig, loader: Loader) -> None:
+        self._loader = loader
+        self._config = config
+        base = ctx.base_dir if config.base is None else ctx.base_dir / config.base
+        self._base = Path(os.path.abspath(base))
+        self._watch = Watch(self._changed, say=self._say, debounce=config.debounce / 1000)
+        self._configs = ConfigWatches(self._watch, self._config_failed)
+        self._trees: dict[Tree, ConfigFile] = {}
+        self._roots = [self._base / root for root in config.root]
+        self._code = CodeReloader(self._roots, self._skips)
+        self._followed: dict[Path, Callable[[], None]] = {}
+        self._announced: dict[str, str] = {}
+        self._code_pending: set[Path] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Watch everything that is loaded now, and whatever is loaded later."""
+        for root in self._roots:
+            self._watch.add_tree(root, self._skips)
+        self._follow_trees()
+        self._follow_sources()
+        self.ctx.on(EntryChanged, self._entry_changed)
+        self.ctx.on(ConfigUpdated, lambda _event: self._follow_trees())
+        self.ctx.spawn(self._watch.run, name="hmr watch")
+        self.ctx.spawn(self._catch_up, name="hmr catch up")
+
+    def stop(self) -> None:
+        """Watch nothing any more. A refresh that runs belongs to the loader and goes on; it may be what unloads us."""
+        self._closed = True
+        self._watch.stop()
+        self._configs.abandon()
+        self._trees.clear()
+
+    # -- for others --------------------------------------------------------------------------------------------------
+
+    @owned
+    def watch_config(
+        self, caller: Context, path: str | os.PathLike[str], refresh: Callable[[], Awaitable[object]]
+    ) -> Disposer:
+        """Call `refresh()` now if the file exists, and after each change of its content (its removal included).
+
+        Calls never overlap, changes during one make one more. A failure is logged and sent as
+        `hmr/config-update-failed`. The disposer, which also runs when the caller unloads, waits for a running call.
+        """
+        config = self._configs.add([Path(path)], refresh, caller)
+
+        async def end() -> None:
+            self._configs.remove(config)
+            await config.close()
+
+        return caller.effect(lambda: end, f"watch_config({Path(path).name})")
+
+    async def refresh(self) -> None:
+        """Read every config file and every source again now, as after a change: for when watching does not work."""
+        self._configs.wake_all()
+        await self._configs.idle()
+        await self._check_code(set())
+
+    # -- config files ------------------------------------------------------------------------------------------------
+
+    def _say(self, message: str) -> None:
+        self.ctx.logger.warning("%s", message)
+
+    def _entry_changed(self, _event: EntryChanged) -> None:
+        self._follow_trees()
+        self._follow_sources()
+
+    def _follow_trees(self) -> None:
+        if self._closed:
+            return
+        trees = dict.fromkeys(self._loader.trees())
+        for tree in [tree for tree in self._trees if tree not in trees]:
+            gone = self._trees.pop(tree)
+            gone.abandon()
+            self._configs.remove(gone)
+        for tree in trees:
+            if tree not in self._trees:
+                # The loader's own task: an edit may replace this very row, which must not cut it short.
+                self._trees[tree] = self._configs.add(
+                    tree.source.files(), lambda tree=tree: self._loader.refresh(tree), self._loader.ctx
+                )  # type: ignore[misc]
+
+    async def _config_failed(self, path: Path, error: Exception) -> None:
+        if isinstance(error, LoadError):
+            for problem in error.problems:
+                self.ctx.logger.error("%s", problem)
+            self.ctx.logger.error("%s was not taken over; what ran before runs on", show_path(path))
+        else:
+            self.ctx.logger.error("%s was not taken over: %s", show_path(path), error_chain(error))
+        try:
+            await self.ctx.parallel(HmrConfigUpdateFailed(path=str(path), error=error))
+        except Exception as failure:
+            self.ctx.logger.error("an observer of hmr/config-update-failed failed: %s", error_chain(failure))
+
+    # -- sources -----------------------------------------------------------------------------------------------------
+
+    def _skips(self, path: Path) -> bool:
+        return any(self._matches(path, pattern) for pattern in self._config.ignored)
+
+    def _matches(self, path: Path, pattern: str) -> bool:
+        if pattern.startswith("**/"):
+            return fnmatch.fnmatchcase(path.name, pattern[3:])
+        for root in self._roots:
+            try:
+                inside = path.relative_to(os.path.realpath(root)).as_posix()
+            except ValueError:
+                continue
+            if fnmatch.fnmatchcase(inside, pattern.rstrip("/")):
+                return True
+        return False
+
+    def _follow_sources(self) -> None:
+        """Watch the loaded modules one by one: some lie outside of every root, and new ones come with each edit."""
+        if self._closed or not self._roots:
+            return
+        files = set(followed_files(self._code.sources().values(), self._code))
+        for file in [file for file in self._followed if file not in files]:
+            self._followed.pop(file)()
+        for file in files:
+            if file not in self._followed:
+                self._followed[file] = self._watch.add_file(file)
+
+    async def _catch_up(self) -> None:
+        await self._watch.wait_armed()
+        self._configs.wake_all()
+        self._code_soon(set())
+
+    def _changed(self, paths: frozenset[Path]) -> None:
+        rest = self._configs.changed(paths)
+        sources = {path for path in rest if path.suffix == ".py"}
+        if sources:
+            self._code_soon(sources)
+
+    def _code_soon(self, paths: set[Path]) -> None:
+        if self._closed or not self._roots:
+            return
+        if self._code_pending is not None:
+            self._code_pending |= paths
+            return
+        self._code_pending = set(paths)
+        self._loader.ctx.spawn(self._follow_code, name="hmr reload")
+
+    async def _follow_code(self) -> None:
+        """One batch after the other. Config edits go first: a row may leave together with its source."""
+        try:
+            while self._code_pending is not None and not self._closed:
+                await self._configs.idle()
+                paths, self._code_pending = self._code_pending, set()
+                await self._check_code(paths)
+                if not self._code_pending:
+                    break
+        finally:
+            self._code_pending = None
+
+    async def _check_code(self, paths: set[Path]) -> None:
+        survey = await self._code.survey()
+        if self._closed:
+            return
+        self._announce(survey, paths)
+        rows = [entry for entry in self._loader.entries() if entry.plugin is not None and entry.target is not None]
+        stuck = self._code.framework(survey) | self._code.unreached(survey, rows)
+        self._ask_for_restart(survey, stuck)
+        changed = {name: digest for name, digest in survey.changed.items() if name not in stuck}
+        try:
+            done = await self._code.reload(Survey(survey.sources, survey.edges, changed), rows, self._exchange)
+        except (ReloadError, LoadError) as error:
+            self.ctx.logger.error("%s", error)
+            self.ctx.logger.error(
+                "the code of %s was not taken over; the old one runs on", describe_files(survey, changed)
+            )
+            return
+        if done is not None:
+            names = ", ".join(done.rows)
+            self.ctx.logger.info("reloaded %s (%d modules, generation %d)", names, len(done.modules), done.generation)
+            self._follow_sources()
+            self.ctx.emit(HmrReload(rows=done.rows, modules=done.modules, generation=done.generation))
+        self._configs.retry_failing()
+
+    async def _exchange(self, plugins: Any, undo_code: Callable[[], None]) -> None:
+        await self._loader.exchange(plugins, undo_code, rollback=self._config.rollback)
+
+    def _announce(self, survey: Survey, paths: set[Path]) -> None:
+        loaded = survey.files
+        for path in sorted(paths):
+            if os.path.realpath(path) not in loaded:
+                self.ctx.emit(HmrChange(path=str(path)))
+
+    def _ask_for_restart(self, survey: Survey, names: set[str]) -> None:
+        fresh = {name for name in names if self._announced.get(name) != survey.changed[name]}
+        self._announced = {name: survey.changed[name] for name in names}
+        for name in sorted(fresh):
+            path = survey.sources[name].file
+            self.ctx.logger.warning("%s changed; restart dsh to take it over", show_path(path))
+            self.ctx.emit(HmrRestartRequired(path=path))
