@@ -137,7 +137,9 @@ def _resolve_path(name: str, base_dir: Path) -> Target:
                 f"{name} is JavaScript or TypeScript; this runtime loads Python plugins, and there is no "
                 f"{path.with_suffix('.py').name} beside it"
             )
-        raise ResolveError(f"there is no plugin at {name} (looked in {path.parent})", _nearest_file(path, name))
+        near = _nearest_file(path, name)
+        hint = f'; did you mean "{near}"?' if near else f" (looked in {show_path(path.parent)})"
+        raise ResolveError(f"there is no plugin at {name}{hint}", near)
     stem = file.parent.name if file.name == "__init__.py" else file.stem
     folder = file.parent.parent if file.name == "__init__.py" else file.parent
     return Target("plugin", f"{folder_package(folder)}.{stem.replace('.', '_')}", None, file)

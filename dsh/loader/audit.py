@@ -1,0 +1,98 @@
+"""Whether a tree runs: the report a start fails with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from dsh.cordis import ConfigModel, FiberState
+from dsh.cordis.inspection import dependency_cycles
+
+from .entries import Entry
+from .failures import failures_of, missing_services, plugin_traceback
+from .plan import row_problem
+from .problems import Problem
+from .tree import Loader
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.I)
+MASK = "***"
+
+
+def audit(loader: Loader) -> list[Problem]:
+    """Every enabled row that does not run: failed, waiting for services, or never started."""
+    problems: list[Problem] = []
+    cycles = [" -> ".join([*cycle, cycle[0]]) for cycle in dependency_cycles(loader.fibers())]
+    for entry in loader.entries():
+        if not entry.tree.audited or entry.stopped or entry.state in ("group", "disabled", "skipped", "active"):
+            continue
+        failures = [] if entry.subtree is not None else failures_of(entry)
+        if failures:
+            problems += failures
+            continue
+        missing = missing_services(entry)
+        if missing:
+            message = f"waiting for services: {', '.join(missing)}"
+            mine = entry.fiber.display_name if entry.fiber is not None else ""
+            circle = next((cycle for cycle in cycles if mine in cycle.split(" -> ")), None)
+            message += f" (they wait for each other: {circle})" if circle else _provider_hint(loader, missing)
+        else:
+            message = "never started" if entry.fiber is None else f"is still {entry.state}"
+        problems.append(row_problem(entry, entry.row, message, "validate"))
+    return problems
+
+
+def _provider_hint(loader: Loader, missing: Iterable[str]) -> str:
+    """Which rows would provide what is missing, if they ran."""
+    hints: list[str] = []
+    for service in missing:
+        for entry in loader.entries():
+            spec = entry.fiber.spec if entry.fiber is not None else None
+            if spec is not None and service in spec.provides and entry.state != "active":
+                hints.append(f'row "{entry.address}" provides {service}, but is {entry.state}')
+    return f" ({'; '.join(hints)})" if hints else ""
+
+
+def report(problems: Iterable[Problem]) -> str:
+    """Problems with the traceback of the plugin that raised, where there is one."""
+    parts: list[str] = []
+    for problem in problems:
+        parts.append(str(problem))
+        if problem.error is not None and problem.stage in ("apply", "import", "rollback"):
+            parts.append(plugin_traceback(problem.error))
+    return "\n".join(parts)
+
+
+def secrets_of(loader: Loader | None, env: Mapping[str, str]) -> set[str]:
+    """Values that must not be printed: environment variables named like secrets, and secret config fields."""
+    found = {value for name, value in env.items() if _SECRET_NAME.search(name)}
+    for fiber in loader.fibers() if loader is not None else ():
+        if isinstance(fiber.config, ConfigModel):
+            found.update(_secret_values(fiber.config))
+    return {value for value in found if len(value) >= 6}
+
+
+def _secret_values(config: ConfigModel) -> Iterator[str]:
+    for info in config.fields().values():
+        value = getattr(config, info.name)
+        if isinstance(value, ConfigModel):
+            yield from _secret_values(value)
+        elif info.secret and isinstance(value, str):
+            yield value
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """`text` without the given values."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def without_paths(problem: Problem) -> Problem:
+    """A problem without the exception behind it, for reports that leave the process."""
+    return replace(problem, error=None)
+
+
+def is_running(entry: Entry) -> bool:
+    """Whether a row's plugin is active."""
+    return entry.fiber is not None and entry.fiber.state is FiberState.ACTIVE

@@ -1,0 +1,189 @@
+"""Starting a composition: root context, launcher services, loader, rows, audit."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsh.cordis import Context, HarnessError
+from dsh.cordis.errors import error_chain
+
+from .audit import audit, masked, report, secrets_of
+from .environment import LaunchEnvironment, inherited_environment
+from .failures import plugin_traceback
+from .home import Home, resolve_home
+from .problems import LoadError, Problem
+from .sources import Source, absolute
+from .tree import Loader, LoaderOptions
+
+
+class BootError(HarnessError):
+    """A start that failed: the whole report, secrets masked. `problems` lists the rows, if it was theirs."""
+
+    code = "BOOT_FAILED"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class CommandLineArguments:
+    """Service `cmdlineArgs`: the arguments that the launcher left to the app."""
+
+    def __init__(self, args: Sequence[str]) -> None:
+        self._args = tuple(args)
+
+    def get(self) -> tuple[str, ...]:
+        """The arguments, never changing."""
+        return self._args
+
+
+class AppExit:
+    """Service `appExit`: call it with an exit code to end the run. The first code counts."""
+
+    def __init__(self) -> None:
+        self._code: int | None = None
+        self._asked = asyncio.Event()
+
+    def __call__(self, code: int = 0) -> None:
+        """Ask the launcher to dispose everything and exit."""
+        if self._code is None:
+            self._code = code
+            self._asked.set()
+
+    @property
+    def code(self) -> int | None:
+        """The code asked for, `None` as long as nobody has."""
+        return self._code
+
+    async def wait(self) -> int:
+        """Wait until somebody asks; the code."""
+        await self._asked.wait()
+        return self._code or 0
+
+
+@dataclass(slots=True)
+class App:
+    """A running composition."""
+
+    root: Context
+    loader: Loader
+    exit: AppExit
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a row asked to exit, or shut the root down."""
+        return self.exit.code is not None or self.root.fiber.is_retired
+
+
+def make_source(
+    path: str | os.PathLike[str],
+    *,
+    overlays: Sequence[str | os.PathLike[str]] = (),
+    sets: Sequence[str] = (),
+    sibling: bool = True,
+) -> Source:
+    """The root source of a run: the file, the patch beside it, `--patch` overlays in order, `--set` values."""
+    return Source(absolute(path), sibling=sibling, overlays=[absolute(each) for each in overlays], sets=list(sets))
+
+
+@asynccontextmanager
+async def boot(
+    path: str | os.PathLike[str],
+    *,
+    overlays: Sequence[str | os.PathLike[str]] = (),
+    sets: Sequence[str] = (),
+    sibling: bool = True,
+    args: Sequence[str] = (),
+    environment: LaunchEnvironment | None = None,
+    home: Home | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    prepare: Callable[[Context], Any] | None = None,
+    bin: str = "dsh",
+    settle_limit: float = 30.0,
+    dispose_timeout: float = 10.0,
+) -> AsyncIterator[App]:
+    """Start a composition and keep it running inside the `async with` block; leaving the block disposes everything.
+
+    `prepare(root)` (sync or async) runs before any row exists. A row that is not active once everything settled
+    fails the start: `BootError` reports every such row (`<bin>: plugin tree failed to load: …`), after the partial
+    root was disposed. If a row shuts the root down or asks to exit meanwhile, the block is entered quietly; see
+    `App.is_over`. Times are in seconds.
+    """
+    environment = environment or inherited_environment()
+    home = home or resolve_home(environ=environment.values)
+    start_dir = os.path.abspath(cwd or os.getcwd())
+    root = Context(base_dir=absolute(path).parent, dispose_timeout=dispose_timeout)
+    async with root:
+        app = await _start(root, environment, home, start_dir, args, prepare, bin, settle_limit)
+        source = make_source(path, overlays=overlays, sets=sets, sibling=sibling)
+        await _load(app, source, environment, bin)
+        yield app
+
+
+async def _start(
+    root: Context,
+    environment: LaunchEnvironment,
+    home: Home,
+    cwd: str,
+    args: Sequence[str],
+    prepare: Callable[[Context], Any] | None,
+    bin: str,
+    settle_limit: float,
+) -> App:
+    app_exit = AppExit()
+    root.provide("cmdlineArgs", CommandLineArguments(args))
+    root.provide("appExit", app_exit)
+    root.provide("launchEnvironment", environment)
+    root.provide("dshHomePath", home.path)
+    options = LoaderOptions(
+        env=environment.values,
+        cwd=cwd,
+        home=lambda *parts: str(home.join(*parts)),
+        argv=(sys.executable, *sys.argv),
+        settle_limit=settle_limit,
+    )
+    fiber = root.plugin(Loader, options)
+    await fiber
+    loader: Loader = fiber.instance
+    if prepare is not None:
+        try:
+            result = prepare(root)
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:
+            await root.close()
+            text = f"{bin}: host preparation failed: {error_chain(error)}\n{plugin_traceback(error)}"
+            raise BootError(masked(text, secrets_of(None, environment.values))) from error
+    return App(root, loader, app_exit)
+
+
+async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: str) -> None:
+    problems: Sequence[Problem]
+    try:
+        # Read once before mounting: a file that cannot be used is reported for itself, not as a row's failure.
+        source.read()
+        app.loader.start(source)
+        await app.root.settle()
+        if app.is_over:
+            return
+        problems = audit(app.loader)
+    except LoadError as error:
+        problems = error.problems
+    if not problems or app.is_over:
+        return
+    secrets = secrets_of(app.loader, environment.values)
+    await app.root.close()
+    text = masked(report(problems), secrets)
+    first = f"\n{text}" if "\n" in text else f" {text}"
+    raise BootError(f"{bin}: plugin tree failed to load:{first}", problems)
+
+
+__all__ = ["App", "AppExit", "BootError", "CommandLineArguments", "Path", "boot", "make_source"]

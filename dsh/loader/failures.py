@@ -1,0 +1,88 @@
+"""Why a row does not run, as problems with a place."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+
+from dsh.cordis import FiberState
+from dsh.cordis.errors import error_chain
+from dsh.cordis.schema import ConfigError, ConfigIssue
+
+from .entries import Entry
+from .expr import ExprError
+from .plan import issue_problem, row_problem
+from .problems import LoadError, Problem, Stage
+from .rows import Row
+
+_HELD = re.compile(r"\balready\b|\bduplicate\b|\btaken\b|\bin use\b", re.I)
+
+
+def explain(entry: Entry, row: Row, error: BaseException, stage: Stage = "apply") -> list[Problem]:
+    """The problems behind an exception that a row's fiber or an update of it raised."""
+    if isinstance(error, LoadError):
+        return list(error.problems)
+    if isinstance(error, ConfigError) and error.issues:
+        issues = [issue if isinstance(issue, ConfigIssue) else ConfigIssue((), issue[1]) for issue in error.issues]
+        return [issue_problem(entry, row, issue, error=error) for issue in issues]
+    if isinstance(error, ExprError):
+        keys = ("config", *getattr(error, "keys", ()))
+        return [row_problem(entry, row, str(error), "config", keys, error=error)]
+    return [row_problem(entry, row, f"{type(error).__name__}: {error_chain(error)}", stage, error=error)]
+
+
+def failures_of(entry: Entry, row: Row | None = None) -> list[Problem]:
+    """Why an entry, or a row of the tree it includes, does not run; empty while nothing failed."""
+    row = entry.row if row is None else row
+    if entry.problem is not None:
+        return [entry.problem]
+    fiber = entry.fiber
+    if fiber is not None and fiber.state is FiberState.FAILED:
+        return explain(entry, row, fiber.error or RuntimeError("failed without an error"))
+    if entry.subtree is None or entry.subtree.closed:
+        return []
+    return [problem for inner in entry.subtree.entries.values() for problem in failures_of(inner)]
+
+
+def is_held(error: BaseException | None) -> bool:
+    """Whether an error says that a name (of a service, tool, route, agent…) belongs to somebody else."""
+    return any(
+        str(getattr(each, "code", "")).startswith("DUPLICATE")
+        or (isinstance(each, Exception) and not isinstance(each, ConfigError) and _HELD.search(str(each)) is not None)
+        for each in _chain(error)
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    pending = [error]
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        pending.append(each.__cause__)
+        if isinstance(each, BaseExceptionGroup):
+            pending.extend(each.exceptions)
+
+
+def plugin_traceback(error: BaseException) -> str:
+    """The traceback of the innermost cause, without the frames of the runtime around it."""
+    innermost = list(_chain(error))[-1]
+    frames = traceback.extract_tb(innermost.__traceback__)
+    own = [frame for frame in frames if not _is_framework(frame.filename)]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)] if own else []
+    lines += traceback.format_exception_only(innermost)
+    return "".join(lines).rstrip("\n")
+
+
+def _is_framework(file: str) -> bool:
+    path = file.replace("\\", "/")
+    return any(part in path for part in ("/dsh/cordis/", "/dsh/loader/", "/importlib/", "<frozen importlib"))
+
+
+def missing_services(entry: Entry) -> list[str]:
+    """What a waiting row waits for."""
+    return entry.fiber.missing() if entry.fiber is not None and not entry.fiber.is_retired else []

@@ -1,0 +1,272 @@
+"""What an edit means: the rows as they shall be, compared with the entries that run. Nothing is touched here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from dsh.cordis import CordisError, resolve_plugin
+from dsh.cordis.errors import describe_error
+from dsh.cordis.schema import ConfigError, ConfigIssue, inspect_config, validate_config
+from dsh.cordis.shapes import path_text
+
+from .entries import Entry, Shape, Tree, derive, same_shape, shape_of
+from .expr import ExprError, evaluate, truthy
+from .include import IncludeConfig, inline_layers
+from .patches import Layer
+from .problems import LoadError, Problem
+from .resolve import PluginImportError, ResolveError, Target, load, resolve
+from .rows import Row
+from .sources import Reading
+from .yamlio import Expr, same_value
+
+if TYPE_CHECKING:
+    from dsh.cordis import Context
+
+Action = Literal["keep", "mount", "replace", "unload", "remove"]
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One row as it shall be, and what has to happen to its entry for that."""
+
+    entry: Entry
+    row: Row
+    parent: Entry | None = None
+    is_new: bool = False
+    enabled: bool = False
+    target: Target | None = None
+    plugin: Any = None
+    base: Context = None  # type: ignore[assignment]  # set for every row that stays
+    shape: Shape = ()
+    injected: Mapping[str, Any] = field(default_factory=dict)
+    action: Action = "keep"
+    rebases: bool = False
+    updates: bool = False
+    problem: Problem | None = None
+
+    @property
+    def moved(self) -> bool:
+        return not self.is_new and self.parent is not self.entry.parent
+
+    @property
+    def starts(self) -> bool:
+        """Whether a new fiber is mounted."""
+        return self.action in ("mount", "replace")
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its fiber goes for good."""
+        return self.action in ("unload", "remove")
+
+
+@dataclass(slots=True)
+class Plan:
+    """An edit of one tree. `nested` are edits of includes whose patches change with it."""
+
+    tree: Tree
+    reading: Reading
+    steps: list[Step] = field(default_factory=list)
+    nested: list[Plan] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    inline: list[Layer] | None = None
+    """The include's patches, if they change."""
+
+    def walk(self) -> Iterator[Plan]:
+        """This plan and those of includes below."""
+        yield self
+        for plan in self.nested:
+            yield from plan.walk()
+
+    def all_steps(self) -> Iterator[Step]:
+        for plan in self.walk():
+            yield from plan.steps
+
+    def all_problems(self) -> list[Problem]:
+        return [problem for plan in self.walk() for problem in plan.problems]
+
+
+def make_plan(tree: Tree, reading: Reading) -> Plan:
+    """Compare a reading with what runs. Imports the plugins of rows that shall start, and checks their configs.
+
+    Problems of single rows are collected in the plan and noted on their steps.
+    """
+    plan = Plan(tree, reading, warnings=reading.warnings)
+    planner = _Planner(tree, plan)
+    for row in reading.parsed.rows:
+        planner.add(row, None)
+    planner.add_removed()
+    return plan
+
+
+class _Planner:
+    def __init__(self, tree: Tree, plan: Plan) -> None:
+        self._tree = tree
+        self._plan = plan
+        self._seen: set[str] = set()
+        self._bases: dict[Entry | None, tuple[Context, Shape]] = {None: (tree.ctx, ())}
+
+    def add(self, row: Row, parent: Step | None) -> None:
+        entry = self._tree.entries.get(row.id)
+        step = Step(entry or Entry(self._tree, row), row, is_new=entry is None)
+        self._seen.add(row.id)
+        self._plan.steps.append(step)
+        step.parent = parent.entry if parent is not None else None
+        outer = parent.injected if parent is not None else {}
+        step.injected = {**outer, **row.inject}
+        self._place(step)
+        step.enabled = (parent is None or parent.enabled) and self._is_enabled(step)
+        if row.is_group:
+            step.action = "unload" if step.entry.is_mounted else "keep"
+            for child in row.children:
+                self.add(child, step)
+            return
+        if step.enabled and step.problem is None:
+            self._find_plugin(step)
+        if step.problem is None:
+            self._decide(step)
+
+    def add_removed(self) -> None:
+        for row_id, entry in self._tree.entries.items():
+            if row_id not in self._seen:
+                step = Step(entry, entry.row, parent=entry.parent, action="remove")
+                self._plan.steps.append(step)
+
+    # --- parts
+
+    def _refuse(self, step: Step, problem: Problem) -> None:
+        step.problem = step.problem or problem
+        self._plan.problems.append(problem)
+
+    def _place(self, step: Step) -> None:
+        """The context the row stands in; the one it has, if that means the same."""
+        entry, row = step.entry, step.row
+        outer_base, outer_shape = self._bases[step.parent]
+        step.shape = shape_of(row, entry, outer_shape)
+        if not step.is_new and same_shape(entry.shape, step.shape):
+            step.base, step.shape = entry.base, entry.shape
+        elif same_shape(outer_shape, step.shape):
+            step.base, step.shape = outer_base, outer_shape
+        else:
+            step.base = derive(self._tree.ctx, step.shape)
+        if row.is_group:
+            self._bases[entry] = (step.base, step.shape)
+
+    def _is_enabled(self, step: Step) -> bool:
+        disabled = step.row.disabled
+        if not isinstance(disabled, Expr):
+            return not disabled
+        try:
+            return not truthy(evaluate(disabled, step.entry.scope(self._tree.loader.ctx.root)))
+        except ExprError as error:
+            message = f"{error.reason} (in `{error.source}`)"
+            self._refuse(step, row_problem(step.entry, step.row, message, "config", ("disabled",), error=error))
+            return False
+
+    def _find_plugin(self, step: Step) -> None:
+        entry, row = step.entry, step.row
+        if not step.is_new and entry.plugin is not None and entry.row.name == row.name and entry.target is not None:
+            step.target, step.plugin = entry.target, entry.plugin
+            return
+        try:
+            step.target = resolve(row.name, self._tree.base_dir)
+            if step.target.kind == "skipped":
+                message = "it belongs to a browser page; the row is kept and not mounted"
+                self._plan.warnings.append(row_problem(entry, row, message, "import"))
+            elif step.target.kind == "include":
+                step.plugin = self._tree.loader.include
+            else:
+                step.plugin = load(step.target)
+                resolve_plugin(step.plugin)
+        except ResolveError as error:
+            problem = row_problem(entry, row, describe_error(error), "import", ("name",), nearest=error.nearest)
+            self._refuse(step, problem)
+        except (PluginImportError, CordisError) as error:
+            problem = row_problem(entry, row, describe_error(error), "import", error=error.__cause__ or error)
+            self._refuse(step, problem)
+
+    def _decide(self, step: Step) -> None:
+        entry, row = step.entry, step.row
+        wanted = step.enabled and step.plugin is not None
+        if not wanted:
+            step.action = "unload" if entry.is_mounted else "keep"
+            return
+        same_plugin = entry.plugin is step.plugin and same_value(entry.injected, step.injected)
+        same_config = same_value(entry.row.config, row.config)
+        if not entry.is_mounted:
+            untouched = not step.is_new and same_plugin and same_config and entry.row.disabled == row.disabled
+            step.action = "keep" if entry.stopped and untouched else "mount"
+        elif not same_plugin:
+            step.action = "replace"
+        else:
+            step.rebases = step.base is not entry.base
+            step.updates = not same_config
+        if step.starts or step.updates:
+            self._check_config(step)
+        if step.updates and entry.subtree is not None and step.problem is None:
+            self._plan_include(step, entry.subtree)
+
+    def _check_config(self, step: Step) -> None:
+        """Refuse a config that cannot be right whatever its expressions give; note unknown keys."""
+        declared = IncludeConfig if step.plugin is self._tree.loader.include else resolve_plugin(step.plugin).Config
+        raw = {} if step.row.config is None else step.row.config
+        issues, warnings = inspect_config(declared, raw, lambda value: isinstance(value, Expr))
+        if declared is not None and not issues and not has_expression(raw):
+            try:
+                validate_config(declared, raw)
+            except ConfigError as error:
+                issues = [each if isinstance(each, ConfigIssue) else ConfigIssue((), each[1]) for each in error.issues]
+        for issue in issues:
+            self._refuse(step, issue_problem(step.entry, step.row, issue))
+        self._plan.warnings += [issue_problem(step.entry, step.row, warning) for warning in warnings]
+
+    def _plan_include(self, step: Step, subtree: Tree) -> None:
+        """An include whose patches change keeps its tree; the tree is edited along."""
+        old = IncludeConfig.validate(step.entry.row.config)
+        new = IncludeConfig.validate(step.row.config)
+        if old.changed(new) <= {"patches", "enable_logs"}:
+            layers = subtree.source.inline
+            subtree.source.inline = inline_layers(step.entry, new)
+            try:
+                plan = make_plan(subtree, subtree.source.read())
+                plan.inline = inline_layers(step.entry, new)
+                self._plan.nested.append(plan)
+            except LoadError as error:
+                self._plan.problems += error.problems
+            finally:
+                subtree.source.inline = layers
+
+
+def has_expression(value: Any) -> bool:
+    """Whether an expression stands anywhere inside."""
+    if isinstance(value, Expr):
+        return True
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(has_expression(item) for item in items)
+
+
+# --- saying what is wrong -------------------------------------------------------------------------------------------
+
+
+def row_problem(
+    entry: Entry, row: Row, message: str, stage: Any, keys: tuple[str | int, ...] = (), **extra: Any
+) -> Problem:
+    """A problem of one row, with its place."""
+    problem = Problem(
+        message,
+        stage,
+        file=entry.tree.source.shown,
+        row=entry.tree.prefix + row.id,
+        key=path_text(keys) or None,
+        plugin=row.name,
+        **extra,
+    )
+    return problem.at(row.find_mark(keys))
+
+
+def issue_problem(entry: Entry, row: Row, issue: ConfigIssue, **extra: Any) -> Problem:
+    """A config issue of one row."""
+    keys = ("config", *issue.keys)
+    return row_problem(entry, row, issue.message, "config", keys, allowed=issue.allowed, nearest=issue.nearest, **extra)

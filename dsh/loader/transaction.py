@@ -1,0 +1,269 @@
+"""Applying a plan: all of it, or back to what ran before.
+
+Everything that can be checked was checked while planning, so what fails here is a plugin's own start. Leaving rows
+go last, so that a refused edit need not bring them back; only a row whose service a new row provides leaves first,
+and if a start fails because some other name is still held, the leaving rows go and the start is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import Fiber, FiberState, resolve_plugin
+
+from .entries import Entry, Tree
+from .events import EntryChange
+from .failures import explain, failures_of, is_held
+from .outcomes import outcomes
+from .plan import Plan, Step, row_problem
+from .problems import LoadError, Problem
+from .rows import Row
+
+if TYPE_CHECKING:
+    from .tree import Loader
+
+
+class Transaction:
+    """One edit, possibly of several trees."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        plans: Iterable[Plan],
+        undo_code: Callable[[], None] | None = None,
+        *,
+        keep_failed: bool = False,
+    ) -> None:
+        self._loader = loader
+        self._plans = [each for plan in plans for each in plan.walk()]
+        self._undo_code = undo_code
+        self._keep_failed = keep_failed
+        self._steps = [step for plan in self._plans for step in plan.steps]
+        self._busy_before = {fiber for fiber in loader.fibers() if not fiber.is_settled}
+        self._mounted: list[Step] = []
+        self._gone: list[Step] = []
+        self._rebased: list[Step] = []
+        self._updated: list[Step] = []
+        self._errors: dict[Step, BaseException] = {}
+        self._subtrees = {step: step.entry.subtree for step in self._steps}
+        self._failed_before = {
+            step for step in self._steps if step.entry.fiber is not None and step.entry.fiber.state is FiberState.FAILED
+        }
+
+    async def run(self) -> None:
+        """Apply and commit. Raises `LoadError` after everything is as it was."""
+        problems = await self._apply()
+        if any(plan.tree.closed for plan in self._plans):
+            return  # the tree is going: what fails now fails because of that
+        if problems and not self._keep_failed:
+            problems += await self._roll_back()
+            raise LoadError(problems, [warning for plan in self._plans for warning in plan.warnings])
+        await self._dispose(step for step in self._steps if step.leaves and step not in self._gone)
+        self._commit()
+
+    # --- forward
+
+    async def _apply(self) -> list[Problem]:
+        replaced = [step for step in self._steps if step.action == "replace"]
+        await self._dispose([*replaced, *self._displaced()])
+        for step in self._steps:
+            if step.rebases and step.entry.fiber is not None:
+                step.entry.fiber.rebase(step.base)
+                self._rebased.append(step)
+        for step in self._steps:
+            if step.starts:
+                self._mount(step)
+        await self._update([step for step in self._steps if step.updates])
+        await self._settle()
+        problems = self._failures()
+        if problems and self._can_make_room():
+            failed = [step for step in self._steps if self._failures_of(step)]
+            await self._dispose(step for step in self._steps if step.leaves and step not in self._gone)
+            self._errors.clear()
+            for step in failed:
+                if step.entry.fiber is not None:
+                    step.entry.fiber.restart()
+            await self._settle()
+            problems = self._failures()
+        return problems
+
+    def _displaced(self) -> list[Step]:
+        """Leaving rows that provide what a starting row is known to provide."""
+        incoming: set[Any] = set()
+        for step in self._steps:
+            if step.starts and step.plugin is not None:
+                provides = resolve_plugin(step.plugin).provides
+                incoming |= {(name, step.base.realm(name)) for name in provides}
+        return [
+            step
+            for step in self._steps
+            if step.leaves
+            and step.entry.fiber is not None
+            and any((each.name, each.realm) in incoming for each in step.entry.fiber.provided)
+        ]
+
+    def _mount(self, step: Step) -> None:
+        try:
+            mount(step.entry, step.row, step.plugin, step.base, step.injected)
+        except Exception as error:
+            self._errors[step] = error
+        else:
+            self._mounted.append(step)
+
+    async def _update(self, steps: list[Step]) -> None:
+        waits = []
+        for step in steps:
+            assert step.entry.fiber is not None
+            self._updated.append(step)
+            waits.append(step.entry.fiber.update(step.row.config, no_save=True))
+        for step, result in zip(steps, await outcomes(waits, self._loader.settle_limit) or (), strict=False):
+            if result is not None:
+                self._errors[step] = result
+
+    async def _dispose(self, steps: Iterable[Step]) -> None:
+        leaving = [step for step in dict.fromkeys(steps) if step not in self._gone and step.entry.is_mounted]
+        self._gone += leaving
+        await self._loader.dispose_fibers([step.entry.fiber for step in leaving if step.entry.fiber is not None])
+
+    async def _settle(self) -> None:
+        touched = [step.entry.fiber for step in self._steps if step.starts or step.updates or step.rebases]
+        ignored = self._busy_before.difference(fiber for fiber in touched if fiber is not None)
+        slow = await self._loader.settle_fibers(ignored)
+        for entry in slow:
+            self._loader.ctx.logger.warning(
+                'row "%s" is still starting after %g s; the edit is applied, and it goes on',
+                entry.address,
+                self._loader.settle_limit,
+            )
+
+    def _failures_of(self, step: Step) -> list[Problem]:
+        entry = step.entry
+        if step in self._errors:
+            return explain(entry, step.row, self._errors[step])
+        if step.starts or (step.updates and entry.subtree is not self._subtrees[step]):
+            return failures_of(entry, step.row)
+        if (step.updates or (step.rebases and step not in self._failed_before)) and entry.fiber is not None:
+            failed = entry.fiber.state is FiberState.FAILED and entry.fiber.error is not None
+            return explain(entry, step.row, entry.fiber.error) if failed and entry.fiber.error is not None else []
+        return []
+
+    def _failures(self) -> list[Problem]:
+        return list(dict.fromkeys(problem for step in self._steps for problem in self._failures_of(step)))
+
+    def _can_make_room(self) -> bool:
+        """Whether a start failed for a name that a leaving row may hold."""
+        if not any(step.leaves and step not in self._gone and step.entry.is_mounted for step in self._steps):
+            return False
+        return any(is_held(problem.error) for problem in self._failures())
+
+    # --- the end
+
+    def _commit(self) -> None:
+        for plan in self._plans:
+            commit(plan)
+        for step in self._steps:
+            for kind in _changes(step):
+                self._loader.announce(step.entry, kind)
+
+    async def _roll_back(self) -> list[Problem]:
+        """Undo what was applied, newest first. Returns the problems of rows that did not come back."""
+        loader = self._loader
+        for step in self._mounted:
+            loader.announce(step.entry, "failed")
+        await loader.dispose_fibers([step.entry.fiber for step in self._mounted if step.entry.fiber is not None])
+        for step in self._mounted:
+            if step.entry.fiber is not None:
+                loader.forget_fiber(step.entry)
+        if self._undo_code is not None:
+            self._undo_code()
+        for step in reversed(self._rebased):
+            if step.entry.is_mounted and step.entry.fiber is not None:
+                step.entry.fiber.rebase(step.entry.base)
+        back: list[Step] = []
+        errors: dict[Step, BaseException] = {}
+        for step in self._gone:
+            try:
+                mount(step.entry, step.entry.row, step.entry.plugin, step.entry.base, step.entry.injected)
+                back.append(step)
+            except Exception as error:
+                errors[step] = error
+        restored = [step for step in self._updated if step.entry.is_mounted and step not in self._gone]
+        waits = [step.entry.fiber.update(step.entry.row.config, no_save=True) for step in restored if step.entry.fiber]
+        for step, result in zip(restored, await outcomes(waits, loader.settle_limit) or (), strict=False):
+            if result is not None:
+                errors[step] = result
+        await loader.settle_fibers(self._busy_before)
+        problems: list[Problem] = []
+        for step in dict.fromkeys([*back, *restored, *errors]):
+            failure = errors.get(step)
+            if failure is None and step.entry.fiber is not None and step.entry.fiber.state is FiberState.FAILED:
+                failure = step.entry.fiber.error
+            if failure is not None and step not in self._failed_before:
+                problems.append(await self._give_up(step.entry, failure))
+        return problems
+
+    async def _give_up(self, entry: Entry, error: BaseException) -> Problem:
+        """A row that cannot be brought back stays unmounted."""
+        detail = explain(entry, entry.row, error)[0].message
+        problem = row_problem(
+            entry, entry.row, f"its former state could not be restored: {detail}; it stays unmounted", "rollback",
+            error=error,
+        )  # fmt: skip
+        if entry.fiber is not None:
+            await self._loader.dispose_fibers([entry.fiber])
+            self._loader.forget_fiber(entry)
+        entry.problem = problem
+        self._loader.announce(entry, "failed")
+        return problem
+
+
+def mount(entry: Entry, row: Row, plugin: Any, base: Any, injected: Any) -> Fiber:
+    """Mount a row's plugin under its context. Raises `CordisError`."""
+    entry.problem = None
+    entry.stopped = False
+    entry.subtree = None
+    generation = entry.fiber.generation if entry.fiber is not None else 0
+    fiber: Fiber = base.plugin(plugin, row.config, inject=dict(injected), entry_id=entry.tree.prefix + row.id)
+    fiber.generation = generation
+    entry.tree.loader.adopt_fiber(entry, fiber)
+    return fiber
+
+
+def commit(plan: Plan) -> None:
+    """Make the planned rows the tree's rows."""
+    tree: Tree = plan.tree
+    entries: dict[str, Entry] = {}
+    for step in plan.steps:
+        entry = step.entry
+        if step.action == "remove":
+            tree.loader.forget_fiber(entry)
+            continue
+        entry.row = step.row
+        entry.parent = step.parent
+        entry.target = step.target if step.target is not None else entry.target if step.enabled else None
+        entry.plugin = step.plugin
+        entry.base, entry.shape, entry.injected = step.base, step.shape, step.injected
+        if step.leaves:
+            tree.loader.forget_fiber(entry)
+            entry.problem = None
+        if step.problem is not None or not step.enabled:
+            entry.problem = step.problem
+        entries[entry.id] = entry
+    tree.entries = entries
+    tree.reading = plan.reading
+    if plan.inline is not None:
+        tree.source.inline = plan.inline
+
+
+def _changes(step: Step) -> list[EntryChange]:
+    if step.leaves:
+        return ["unload"] if step.entry.fiber is None else []
+    kinds: list[EntryChange] = []
+    if step.starts:
+        kinds.append("apply" if step.action == "mount" else "reload")
+    if step.updates:
+        kinds.append("reload")
+    if step.moved:
+        kinds.append("moved")
+    return kinds

@@ -1,0 +1,525 @@
+"""The `loader` service: rows of config files, mounted and kept in step with their files.
+
+Whoever watches files calls `refresh`; whoever reloads code calls `reload_rows`; programs call `create`, `update` and
+`remove`. Each of them applies whole or not at all, and raises one `LoadError` that says file, line, row and key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dsh.cordis import ConfigResolve, Context, Fiber, FiberState, PluginChanged, Service, StatusChanged
+from dsh.cordis.nearest import did_you_mean
+
+from .entries import Entry, Tree
+from .events import ConfigUpdated, EntryChange, EntryChanged
+from .expr import UNDEFINED, Scope, resolve_values
+from .include import make_include
+from .outcomes import outcomes
+from .plan import Plan, Step, make_plan
+from .problems import LoadError, Problem, Stage
+from .resolve import Target, load
+from .sources import Operation, Reading, Source
+from .transaction import Transaction, commit, mount
+from .yamlio import YamlMap, detach
+
+T = TypeVar("T")
+
+ROOT_INCLUDE = "include"
+"""Id of the row that includes the file given on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderOptions:
+    """What expressions see of the process, and how long an edit waits for its rows (seconds)."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    home: Callable[..., str] | None = None
+    argv: Sequence[str] = ()
+    settle_limit: float = 30.0
+
+
+class Loader(Service, name="loader"):
+    """Mounts rows and keeps them in step with their files."""
+
+    def __init__(self, ctx: Context, config: LoaderOptions | None = None) -> None:
+        self.options = config or LoaderOptions()
+        self.include = make_include(self)
+        self.root_source: Source | None = None
+        self.root = Tree(self, ctx, Source(None, folder=ctx.base_dir))
+        self._entries: dict[Fiber, Entry] = {}
+        self._owners: dict[Tree, Entry] = {}
+        self._disposing: set[Fiber] = set()
+        self._waiting = False
+        self._said: set[str] = set()
+        ctx.on(ConfigResolve, self._resolve_config, global_=True)
+        ctx.on(PluginChanged, self._note_disposal, global_=True)
+        ctx.on(StatusChanged, self._note_status, global_=True)
+
+    # --- looking
+
+    @property
+    def settle_limit(self) -> float:
+        """How long (s) an edit waits for the rows it starts before it is committed with some still loading."""
+        return self.options.settle_limit
+
+    def entries(self) -> Iterator[Entry]:
+        """All rows of all trees, depth first, in the order of their files."""
+        return self.root.walk()
+
+    def find(self, address: str) -> Entry | None:
+        """The row with that address (`id`, or `include:id`), or `None`."""
+        return next((entry for entry in self.entries() if entry.address == address), None)
+
+    def resolve(self, address: str) -> Entry:
+        """The row with that address. Raises `LoadError` naming the nearest one."""
+        found = self.find(address)
+        if found is None:
+            hint = did_you_mean(address, (entry.address for entry in self.entries()))
+            raise LoadError([Problem(f'no row has the id "{address}"{hint}')])
+        return found
+
+    def locate(self, fiber: Fiber) -> str | None:
+        """The address of the row that a fiber, or the nearest fiber above it, belongs to."""
+        entry = self.entry_of(fiber)
+        return entry.address if entry is not None else None
+
+    def entry_of(self, fiber: Fiber | None) -> Entry | None:
+        """The row that a fiber, or the nearest fiber above it, belongs to."""
+        while fiber is not None:
+            if fiber in self._entries:
+                return self._entries[fiber]
+            fiber = fiber.parent
+        return None
+
+    def owner_of(self, tree: Tree) -> Entry | None:
+        """The include row that opened a tree."""
+        return self._owners.get(tree)
+
+    def trees(self) -> Iterator[Tree]:
+        """All open trees, outer ones first."""
+        return self.root.trees()
+
+    def files(self) -> tuple[Path, ...]:
+        """Every config and patch file that some tree reads, existing or not: what to watch."""
+        return tuple(dict.fromkeys(path for tree in self.trees() for path in tree.source.files()))
+
+    def fibers(self) -> list[Fiber]:
+        """The mounted fibers of all rows."""
+        return [entry.fiber for entry in self.entries() if entry.fiber is not None and entry.is_mounted]
+
+    # --- edits
+
+    async def refresh(self, path: str | os.PathLike[str] | None = None) -> bool:
+        """Read the trees that use `path` (all trees without it) again and apply what changed.
+
+        Returns whether any content was new. An edit is applied whole or not at all: on failure everything is as it
+        was, the failed content is forgotten, and `LoadError` says what was wrong. Edits of one tree queue up. The
+        work belongs to the loader: cancelling the caller does not stop it.
+        """
+        real = None if path is None else os.path.realpath(path)
+
+        async def job() -> bool:
+            changed = False
+            for tree in list(self.trees()):
+                files = tree.source.files()
+                if files and (real is None or any(os.path.realpath(file) == real for file in files)):
+                    changed = await self._refresh_tree(tree) or changed
+            return changed
+
+        return await self._run(job, "refresh")
+
+    async def _refresh_tree(self, tree: Tree) -> bool:
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(tree.lock)
+            if tree.closed:
+                return False
+            reading = tree.source.read()
+            if tree.reading is not None and reading.texts == tree.reading.texts:
+                return False
+            await self._apply(await self._plan(tree, reading, turn))
+            return True
+
+    async def _plan(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
+        """Plan an edit; `turn` holds the tree's lock and takes those of the includes that are edited along."""
+        held = {tree}
+        while True:
+            plan = make_plan(tree, reading)
+            others = [each.tree for each in plan.walk() if each.tree not in held]
+            if not others:
+                return plan
+            for other in others:
+                await turn.enter_async_context(other.lock)
+            held.update(others)
+
+    async def create(self, row: Mapping[str, Any], parent: str | None = None, position: int | None = None) -> str:
+        """Add a row, kept in memory; returns its address.
+
+        `parent` is the address of a group, or of an include for the top level of its file; without it the row goes to
+        the loader's own tree. Position never changes what a row does; it is accepted for callers that order rows.
+        """
+        if parent is None:
+            tree, group = self.root, None
+        else:
+            owner = self.resolve(parent)
+            tree, group = (owner.subtree, None) if owner.subtree is not None else (owner.tree, owner.id)
+            if group is not None and not owner.is_group:
+                raise LoadError([Problem(f'row "{parent}" is no group and no include; nothing can be put into it')])
+        data = detach(row)
+        row_id = data.get("id")
+        if row_id is None:
+            taken = {entry.id for entry in tree.entries.values()}
+            row_id = next(name for n in range(1, len(taken) + 2) if (name := f"{data.get('name')}-{n}") not in taken)
+            row_id = data["id"] = str(row_id).replace(":", "-")
+        if row_id in tree.entries:
+            raise LoadError([Problem(f'the id "{row_id}" is taken', row=tree.prefix + str(row_id))])
+        await self._operate(tree, [Operation("create", str(row_id), data, group)])
+        return tree.prefix + str(row_id)
+
+    async def update(
+        self, address: str, changes: Mapping[str, Any], parent: str | None = None, position: int | None = None
+    ) -> None:
+        """Change keys of a row, in memory: each named key is replaced whole, `None` deletes it.
+
+        `parent` moves the row to another group of the same file (`""`: to the top level).
+        """
+        entry = self.resolve(address)
+        operations = [Operation("update", entry.id, dict(changes))] if changes else []
+        if parent is not None:
+            group = self.resolve(parent) if parent else None
+            if group is not None and (group.tree is not entry.tree or not group.is_group):
+                raise LoadError([Problem(f'row "{address}" can only move to a group of its own file', row=address)])
+            operations.append(Operation("move", entry.id, parent=group.id if group is not None else None))
+        await self._operate(entry.tree, operations)
+
+    async def remove(self, address: str) -> None:
+        """Take a row out, in memory."""
+        entry = self.resolve(address)
+        await self._operate(entry.tree, [Operation("remove", entry.id)])
+
+    async def _operate(self, tree: Tree, operations: list[Operation]) -> None:
+        async def job() -> None:
+            async with AsyncExitStack() as turn:
+                await turn.enter_async_context(tree.lock)
+                if tree.closed:
+                    raise LoadError([Problem("its file is not open any more")])
+                before = tree.source.program
+                tree.source.program = [*before, *operations]
+                try:
+                    texts = tree.reading.texts if tree.reading is not None else {}
+                    await self._apply(await self._plan(tree, tree.source.read(texts=texts), turn))
+                except BaseException:
+                    tree.source.program = before
+                    raise
+            self.ctx.emit(ConfigUpdated())
+
+        await self._run(job, "update")
+
+    async def reload_rows(
+        self,
+        rows: Iterable[Entry],
+        plugins: Mapping[str, Any],
+        *,
+        rollback: bool = True,
+        before_rollback: Callable[[], None] | None = None,
+    ) -> list[Entry]:
+        """Put new plugin objects (by row address) under rows: same raw config, realms and position, new fibers.
+
+        All other rows that run one of the replaced plugin objects come along, with the same new object. If a new
+        fiber fails and `rollback` is set, the new fibers are disposed, `before_rollback()` is called (the place to
+        put module tables back), the old plugin objects are mounted again, and `LoadError` says what failed, a failing
+        return included. Without `rollback` failed rows stay failed. Returns the entries that were reloaded.
+        """
+        wanted = {entry: plugins[entry.address] for entry in rows if entry.plugin is not None}
+        by_old = {id(entry.plugin): plugin for entry, plugin in wanted.items()}
+
+        async def job() -> list[Entry]:
+            chosen = [entry for entry in self.entries() if entry in wanted or id(entry.plugin) in by_old]
+            trees = list(dict.fromkeys(entry.tree for entry in chosen))
+            async with AsyncExitStack() as turn:
+                for tree in trees:
+                    await turn.enter_async_context(tree.lock)
+                plans = [Plan(tree, tree.reading) for tree in trees if tree.reading is not None]
+                for plan in plans:
+                    for entry in plan.tree.entries.values():
+                        new = wanted.get(entry) or by_old.get(id(entry.plugin))
+                        plan.steps.append(_kept(entry, new if entry in chosen else None))
+                await Transaction(self, plans, before_rollback, keep_failed=not rollback).run()
+            for entry in chosen:
+                if entry.fiber is not None:
+                    entry.fiber.generation += 1
+            return chosen
+
+        return await self._run(job, "reload")
+
+    def import_plugin(self, entry: Entry) -> Any:
+        """Import a row's plugin by its name again, without mounting it. Raises `PluginImportError`."""
+        return load(entry.target if entry.target is not None else Target("plugin"))
+
+    async def _apply(self, plan: Plan) -> None:
+        problems = plan.all_problems()
+        warnings = [warning for each in plan.walk() for warning in each.warnings]
+        if problems:
+            raise LoadError(problems, warnings)
+        self.warn(warnings)
+        await Transaction(self, [plan]).run()
+
+    async def _run(self, job: Callable[[], Awaitable[T]], what: str) -> T:
+        """Run an edit in a task of the loader's own, so that it survives whoever asked for it."""
+        outcome: asyncio.Future[tuple[T | None, Exception | None]] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            result: T | None = None
+            error: Exception | None = None
+            try:
+                result = await job()
+            except Exception as raised:
+                error = raised
+            if not outcome.cancelled():
+                outcome.set_result((result, error))
+            elif error is not None:
+                self.ctx.logger.error("%s failed: %s", what, error)
+
+        self.ctx.spawn(run, name=f"loader {what}")
+        result, error = await outcome
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+
+    # --- opening trees
+
+    def start(self, source: Source) -> Entry:
+        """Mount the root include on a source. Rows that fail are noted on their entries; nothing waits here."""
+        self.root_source = source
+        data = YamlMap({"id": ROOT_INCLUDE, "name": "cordis:include", "config": {"path": str(source.path)}})
+        self.root.source.program.append(Operation("create", ROOT_INCLUDE, data))
+        plan = make_plan(self.root, self.root.source.read())
+        commit(plan)
+        entry = self.root.entries[ROOT_INCLUDE]
+        mount(entry, entry.row, entry.plugin, entry.base, entry.injected)
+        return entry
+
+    def open_tree(self, ctx: Context, source: Source, entry: Entry | None, *, audited: bool = True) -> Tree:
+        """Read a source and mount its rows under `ctx`, the context of an include's fiber.
+
+        Raises `LoadError` if the file cannot be used at all; a row that cannot be mounted gets its `problem` noted.
+        """
+        if entry is not None and entry.id == ROOT_INCLUDE and entry.tree is self.root and self.root_source is not None:
+            source = self.root_source
+        tree = Tree(self, ctx.extend(base_dir=source.base_dir), source, audited=audited)
+        plan = make_plan(tree, source.read())
+        if entry is not None:
+            entry.subtree = tree
+            self._owners[tree] = entry
+
+        def close() -> None:
+            tree.closed = True
+            self._owners.pop(tree, None)
+            for each in tree.entries.values():
+                self.forget_fiber(each)
+
+        ctx.defer(close, f"tree({source.shown})")
+        commit(plan)
+        self.warn(plan.warnings)
+        for step in plan.steps:
+            if step.starts and step.problem is None:
+                try:
+                    mount(step.entry, step.row, step.plugin, step.base, step.injected)
+                except Exception as error:
+                    from .failures import explain
+
+                    step.entry.problem = explain(step.entry, step.row, error)[0]
+                    continue
+                self.announce(step.entry, "apply")
+            elif step.problem is not None:
+                self.announce(step.entry, "failed")
+        return tree
+
+    async def mount(self, path: str | os.PathLike[str], ctx: Context, read_only: bool = True) -> Tree:
+        """Mount another file's rows under a context of the caller's, outside of the audit (agent presets).
+
+        Nothing is ever written back to it. Raises `LoadError`, with nothing left mounted, if a row is not active or
+        publishes a service in the root realm.
+        """
+        source = Source(Path(os.path.abspath(path)))
+        opened: list[Tree] = []
+
+        def subtree(ctx: Context) -> None:
+            opened.append(self.open_tree(ctx, source, None, audited=False))
+
+        fiber = ctx.plugin(subtree)
+        try:
+            await fiber
+            tree = opened[-1]
+            await self.settle_fibers((), list(tree.walk()))
+            problems = _not_running(tree)
+            if problems:
+                raise LoadError(problems)
+        except BaseException:
+            await fiber.dispose()
+            raise
+        return tree
+
+    # --- what the parts of the loader share
+
+    def scope(self, tree: Tree, ctx: Context) -> Scope:
+        """What names mean in the expressions of a tree."""
+        options = self.options
+        return Scope(options.env, options.cwd or os.getcwd(), tree.base_dir, ctx, options.home, options.argv)
+
+    def announce(self, entry: Entry, kind: EntryChange) -> None:
+        """Tell that something happened to a row."""
+        self.ctx.root.emit(EntryChanged(entry.address, kind))
+
+    def warn(self, warnings: Iterable[Problem]) -> None:
+        """Log oddities, each text once."""
+        for warning in warnings:
+            text = str(warning)
+            if text not in self._said:
+                self._said.add(text)
+                self.ctx.logger.warning("%s", text)
+
+    def adopt_fiber(self, entry: Entry, fiber: Fiber) -> None:
+        """A new fiber runs a row."""
+        if entry.fiber is not None:
+            self._entries.pop(entry.fiber, None)
+        entry.fiber = fiber
+        self._entries[fiber] = entry
+
+    def forget_fiber(self, entry: Entry) -> None:
+        """A row runs no more."""
+        if entry.fiber is not None:
+            self._entries.pop(entry.fiber, None)
+        entry.fiber = None
+        entry.subtree = None
+
+    async def dispose_fibers(self, fibers: Sequence[Fiber]) -> None:
+        """Dispose fibers together and wait until they are gone."""
+        self._disposing.update(fibers)
+        try:
+            await outcomes([fiber.dispose() for fiber in fibers])
+        finally:
+            self._disposing.difference_update(fibers)
+
+    async def settle(self) -> None:
+        """Wait until no row is in transition (no longer than `settle_limit` without progress)."""
+        await self.settle_fibers(())
+
+    async def settle_fibers(self, ignored: Iterable[Fiber], entries: Iterable[Entry] | None = None) -> list[Entry]:
+        """Wait until no row but those of `ignored` fibers is in transition. Returns the rows still loading after
+        `settle_limit` seconds."""
+        skipped = set(ignored) | set(_own_fibers(self.ctx))
+        wanted = None if entries is None else set(entries)
+        while True:
+            busy = [
+                (fiber, entry)
+                for fiber, entry in self._entries.items()
+                if not fiber.is_settled and fiber not in skipped and (wanted is None or entry in wanted)
+            ]
+            if not busy:
+                return []
+            done = await outcomes([fiber.until_settled() for fiber, _ in busy], self.settle_limit)
+            if done is None:
+                return [entry for fiber, entry in busy if not fiber.is_settled]
+
+    # --- listening
+
+    def _resolve_config(self, event: ConfigResolve, following: Callable[[], Any]) -> Any:
+        value = following()
+        entry = self._entries.get(event.fiber)
+        if entry is None or entry.plugin is self.include:
+            return value
+        value = resolve_values(value, entry.scope(event.fiber.ctx))
+        return None if value is UNDEFINED else value
+
+    def _note_disposal(self, event: PluginChanged) -> None:
+        fiber = event.fiber
+        entry = self._entries.get(fiber)
+        if entry is None or entry.fiber is not fiber or fiber.uid is not None or fiber in self._disposing:
+            return
+        parent = fiber.parent
+        if parent is not None and not parent.is_retired and parent.is_active:
+            entry.stopped = True
+            self.announce(entry, "unload")
+
+    def _note_status(self, event: StatusChanged) -> None:
+        entry = self._entries.get(event.fiber)
+        if entry is None:
+            return
+        if event.fiber.state is FiberState.FAILED:
+            self.announce(entry, "failed")
+        if self._waiting and not self._is_loading(None):
+            self._waiting = False
+            self.ctx.runtime.services.notify(("loader", self.ctx.realm("loader")))
+
+    def available_for(self, ctx: Context) -> bool:
+        """With `intercept: {loader: {await: true}}` a row starts once no other row is loading."""
+        if not ctx.intercepted("loader").get("await"):
+            return True
+        if self._is_loading(ctx.fiber):
+            self._waiting = True
+            return False
+        return True
+
+    def _is_loading(self, but: Fiber | None) -> bool:
+        return any(
+            fiber is not but and (fiber.state is FiberState.LOADING or not fiber.is_settled) and not fiber.missing()
+            for fiber in self.fibers()
+            if not fiber.ctx.intercepted("loader").get("await")
+        )
+
+
+def _kept(entry: Entry, plugin: Any) -> Step:
+    """A step that keeps a row, or replaces its plugin only."""
+    return Step(
+        entry,
+        entry.row,
+        parent=entry.parent,
+        enabled=True,
+        target=entry.target,
+        plugin=entry.plugin if plugin is None else plugin,
+        base=entry.base,
+        shape=entry.shape,
+        injected=entry.injected,
+        action="keep" if plugin is None else "replace" if entry.is_mounted else "mount",
+        problem=None,
+    )
+
+
+def _own_fibers(ctx: Context) -> Iterator[Fiber]:
+    """The fibers around the calling task: waiting for them would never end."""
+    owned = ctx.runtime.current_task()
+    fiber = owned.fiber if owned is not None else None
+    while fiber is not None:
+        yield fiber
+        fiber = fiber.parent
+
+
+def _not_running(tree: Tree) -> list[Problem]:
+    from .failures import failures_of, missing_services
+    from .plan import row_problem
+
+    problems: list[Problem] = []
+    stage: Stage = "apply"
+    for entry in tree.walk():
+        failures = failures_of(entry)
+        problems += failures
+        if failures or entry.state in ("group", "disabled", "skipped"):
+            continue
+        if entry.fiber is None or entry.fiber.state is not FiberState.ACTIVE:
+            missing = ", ".join(missing_services(entry))
+            message = f"it waits for services: {missing}" if missing else f"it is {entry.state}"
+            problems.append(row_problem(entry, entry.row, message, stage))
+            continue
+        for provided in entry.fiber.provided:
+            if provided.realm is None:
+                message = f'it publishes the service "{provided.name}" for everybody; isolate it in this file'
+                problems.append(row_problem(entry, entry.row, message, stage))
+    return problems
