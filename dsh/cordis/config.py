@@ -27,7 +27,7 @@ def effective_config(fiber: Fiber, raw: Any) -> Any:
     if declared is None or (isinstance(declared, type) and isinstance(resolved, declared)):
         return resolved
     config = validate_config(declared, {} if resolved is None else resolved, where=fiber.describe())
-    if isinstance(config, ConfigModel):
+    if isinstance(config, ConfigModel) and fiber.entry_id is None:  # for rows the loader says it, with file and line
         for path, message in config.warnings:
             fiber.runtime.log(fiber).warning("config %s: %s", path, message)
     return config
