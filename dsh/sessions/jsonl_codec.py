@@ -91,10 +91,6 @@ def decode_header(line: bytes, session_id: str, location: str | None = None) -> 
     for key in RETIRED_HEADER_KEYS:
         if key in wire:
             raise SessionPersistenceCorruptionError(named, f'session header carries the retired key "{key}"')
-    if "delegationDepth" not in wire:
-        raise SessionPersistenceCorruptionError(
-            named, "session header delegationDepth must be a non-negative safe integer"
-        )
     try:
         header = SessionHeader.from_wire(wire)
     except SessionHeaderError as error:

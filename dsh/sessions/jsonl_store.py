@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from dsh.sessions.stored import HeaderCache, Listing, check_place, find_artifact
 
 Compression = Literal["zstd", "none"]
 
-_LEFTOVER: Final = re.compile(r"session\.jsonl(\.zstd)?\.[0-9a-f]{12}\.tmp")
+_LEFTOVER: Final = re.compile(r"(session\.jsonl(\.zstd)?|lease\.json|lease\.clock)\.[0-9a-f]{12}\.tmp")
 
 
 class JsonlStore:
@@ -174,7 +175,8 @@ class JsonlStore:
         """Remove what a writer that died before it could publish has left; only the lease's holder may."""
         for name in os.listdir(directory):
             if _LEFTOVER.fullmatch(name):
-                os.unlink(os.path.join(directory, name))
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(directory, name))
 
 
 class JsonlHold:

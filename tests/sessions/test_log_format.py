@@ -192,9 +192,12 @@ def test_malformed_headers_are_corruption(fields: dict[str, object]) -> None:
         decode_header(head_line(**fields), "s")
 
 
-def test_a_header_needs_its_delegation_depth_and_refuses_minus_zero() -> None:
-    with pytest.raises(SessionPersistenceCorruptionError, match="delegationDepth"):
-        decode_header(b'{"type":"session","version":0,"id":"s","createdAt":1}', "s")
+def test_f24_a_header_without_delegation_depth_is_one_of_an_older_writer() -> None:
+    assert decode_header(b'{"type":"session","version":0,"id":"s","createdAt":1}', "s").delegation_depth == 0
+    assert b'"delegationDepth":0' in encode_header(header())
+
+
+def test_minus_zero_is_no_number_of_a_header() -> None:
     with pytest.raises(SessionPersistenceCorruptionError):
         decode_header(b'{"type":"session","version":0,"id":"s","createdAt":-0.0,"delegationDepth":0}', "s")
 
