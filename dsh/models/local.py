@@ -120,16 +120,19 @@ class LocalAdapter(Adapter):
         if missing is not None:
             raise missing
         constrained = bool(request.tools) and self._config.tool_mode == "constrained"
+        server = self._server(request.model)
         with StreamDeadline("the local model", 600_000, 900_000, request.signal) as deadline:
-            entering = self._server(request.model).use()
+            entering = server.use()
             endpoint = await deadline.wait(entering.__aenter__())
+            chunks = self._act(request, endpoint, deadline) if constrained else self._chat(request, endpoint, deadline)
             try:
-                chunks = (
-                    self._act(request, endpoint, deadline) if constrained else self._chat(request, endpoint, deadline)
-                )
                 async with aclosing(chunks):
                     async for chunk in chunks:
                         yield chunk
+            except LlmError as error:
+                if error.code == "TRANSPORT":
+                    await server.close()  # dead or deaf: the next call starts another
+                raise
             finally:
                 await entering.__aexit__(None, None, None)
 
@@ -140,6 +143,7 @@ class LocalAdapter(Adapter):
         tools = list(request.tools or ())[:MAX_TOOLS]
         due = calls_since_prompt(request.messages) >= self._config.max_tool_steps
         body = {
+            "temperature": 0,
             **self._options(request),
             "prompt": action_prompt(request.messages, tools),
             "json_schema": output_schema([] if due else tools),
@@ -273,7 +277,7 @@ class LocalAdapter(Adapter):
 
 
 async def _payloads(reply: Reply) -> AsyncGenerator[dict[str, Any], None]:
-    """The objects of a stream. Raises `LlmError` for an error among them, for bad JSON and for an early end."""
+    """The objects of a stream. Raises `LlmError` for an error among them, bad JSON and an early end."""
     async for events in reply.batches():
         for event in events:
             if event.data == b"[DONE]":
@@ -287,4 +291,4 @@ async def _payloads(reply: Reply) -> AsyncGenerator[dict[str, Any], None]:
             if payload.get("error"):
                 raise LlmError.of("SERVER", f"the local model server failed: {payload['error']}")
             yield payload
-    raise LlmError.of("STREAM_CLOSED", "the local model server closed the stream before its end")
+    raise LlmError.of("TRANSPORT", "the local model server ended in the middle of a reply")

@@ -212,6 +212,8 @@ def _bounded(schema: Any) -> Any:
         kept = {key: _bounded(value) for key, value in schema.items() if key not in ("description", "$schema", "title")}
         if kept.get("type") == "string" and not {"enum", "const", "maxLength", "pattern"} & kept.keys():
             kept["maxLength"] = _STRING_LIMIT
+        if kept.get("type") == "object" and "properties" in kept:
+            kept.setdefault("additionalProperties", False)
         return kept
     if isinstance(schema, list | tuple):
         return [_bounded(item) for item in schema]
