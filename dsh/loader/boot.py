@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dsh.cordis import Context, HarnessError
@@ -19,6 +18,7 @@ from .audit import audit, masked, report, secrets_of
 from .environment import LaunchEnvironment, inherited_environment
 from .failures import plugin_traceback
 from .home import Home, resolve_home
+from .patches import Layer
 from .problems import LoadError, Problem
 from .sources import Source, absolute
 from .tree import Loader, LoaderOptions
@@ -88,10 +88,13 @@ def make_source(
     *,
     overlays: Sequence[str | os.PathLike[str]] = (),
     sets: Sequence[str] = (),
+    inline: Sequence[Layer] = (),
     sibling: bool = True,
 ) -> Source:
-    """The root source of a run: the file, the patch beside it, `--patch` overlays in order, `--set` values."""
-    return Source(absolute(path), sibling=sibling, overlays=[absolute(each) for each in overlays], sets=list(sets))
+    """The root source of a run: the file, the patch beside it, `--patch` overlays in order, the launcher's own
+    layers, `--set` values."""
+    layers = [absolute(each) for each in overlays]
+    return Source(absolute(path), sibling=sibling, overlays=layers, inline=list(inline), sets=list(sets))
 
 
 @asynccontextmanager
@@ -100,6 +103,7 @@ async def boot(
     *,
     overlays: Sequence[str | os.PathLike[str]] = (),
     sets: Sequence[str] = (),
+    inline: Sequence[Layer] = (),
     sibling: bool = True,
     args: Sequence[str] = (),
     environment: LaunchEnvironment | None = None,
@@ -123,7 +127,7 @@ async def boot(
     root = Context(base_dir=absolute(path).parent, dispose_timeout=dispose_timeout)
     async with root:
         app = await _start(root, environment, home, start_dir, args, prepare, bin, settle_limit)
-        source = make_source(path, overlays=overlays, sets=sets, sibling=sibling)
+        source = make_source(path, overlays=overlays, sets=sets, inline=inline, sibling=sibling)
         await _load(app, source, environment, bin)
         yield app
 
@@ -184,6 +188,3 @@ async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: s
     text = masked(report(problems), secrets)
     first = f"\n{text}" if "\n" in text else f" {text}"
     raise BootError(f"{bin}: plugin tree failed to load:{first}", problems)
-
-
-__all__ = ["App", "AppExit", "BootError", "CommandLineArguments", "Path", "boot", "make_source"]

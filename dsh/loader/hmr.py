@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dsh.cordis import ConfigModel, Context, Disposer, Emit, Parallel, Service, field, owned
 from dsh.cordis.errors import error_chain
 from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files, followed_files
 from dsh.loader.config_watch import ConfigFile, ConfigWatches
+from dsh.loader.entries import Entry, Tree
 from dsh.loader.events import ConfigUpdated, EntryChanged
 from dsh.loader.problems import LoadError
 from dsh.loader.resolve import show_path
+from dsh.loader.tree import Loader
 from dsh.loader.watch import Watch
-
-if TYPE_CHECKING:
-    from dsh.loader.entries import Tree
-    from dsh.loader.loader import Loader
 
 IGNORED = ("**/.*", "**/__pycache__", "**/node_modules", "cache", "data")
 
@@ -67,7 +65,7 @@ class HmrReload(Emit, name="hmr/reload"):
 
 
 class HmrConfigUpdateFailed(Parallel, name="hmr/config-update-failed"):
-    """A change of a config file was not taken over; what ran before runs on."""
+    """A change of a config file or of plugin code was not taken over; what ran before runs on."""
 
     path: str
     error: Exception
@@ -91,6 +89,7 @@ class Hmr(Service, name="hmr"):
         self._followed: dict[Path, Callable[[], None]] = {}
         self._announced: dict[str, str] = {}
         self._code_pending: set[Path] | None = None
+        self._look_queued = False
         self._closed = False
 
     async def start(self) -> None:
@@ -99,8 +98,8 @@ class Hmr(Service, name="hmr"):
             self._watch.add_tree(root, self._skips)
         self._follow_trees()
         self._follow_sources()
-        self.ctx.on(EntryChanged, self._entry_changed)
-        self.ctx.on(ConfigUpdated, lambda _event: self._follow_trees())
+        self.ctx.on(EntryChanged, self._rows_changed)
+        self.ctx.on(ConfigUpdated, self._rows_changed)
         self.ctx.spawn(self._watch.run, name="hmr watch")
         self.ctx.spawn(self._catch_up, name="hmr catch up")
 
@@ -122,7 +121,7 @@ class Hmr(Service, name="hmr"):
         Calls never overlap, changes during one make one more. A failure is logged and sent as
         `hmr/config-update-failed`. The disposer, which also runs when the caller unloads, waits for a running call.
         """
-        config = self._configs.add([Path(path)], refresh, caller)
+        config = self._configs.add([Path(path)], refresh, self.ctx)
 
         async def end() -> None:
             self._configs.remove(config)
@@ -141,7 +140,14 @@ class Hmr(Service, name="hmr"):
     def _say(self, message: str) -> None:
         self.ctx.logger.warning("%s", message)
 
-    def _entry_changed(self, _event: EntryChanged) -> None:
+    def _rows_changed(self, _event: object) -> None:
+        """Many rows change in one edit; look once, when all of them did."""
+        if not self._look_queued:
+            self._look_queued = True
+            self.ctx.call_later(0, self._look)
+
+    def _look(self) -> None:
+        self._look_queued = False
         self._follow_trees()
         self._follow_sources()
 
@@ -154,11 +160,12 @@ class Hmr(Service, name="hmr"):
             gone.abandon()
             self._configs.remove(gone)
         for tree in trees:
-            if tree not in self._trees:
-                # The loader's own task: an edit may replace this very row, which must not cut it short.
-                self._trees[tree] = self._configs.add(
-                    tree.source.files(), lambda tree=tree: self._loader.refresh(tree), self._loader.ctx
-                )  # type: ignore[misc]
+            if tree not in self._trees and tree.source.path is not None:
+                self._trees[tree] = self._configs.add(tree.source.files(), self._refresher(tree), self.ctx)
+
+    def _refresher(self, tree: Tree) -> Callable[[], Awaitable[object]]:
+        """Applying an edit is the loader's own task: it may replace this very row, which must not cut it short."""
+        return lambda: self._loader.refresh(tree.source.path)
 
     async def _config_failed(self, path: Path, error: Exception) -> None:
         if isinstance(error, LoadError):
@@ -167,8 +174,11 @@ class Hmr(Service, name="hmr"):
             self.ctx.logger.error("%s was not taken over; what ran before runs on", show_path(path))
         else:
             self.ctx.logger.error("%s was not taken over: %s", show_path(path), error_chain(error))
+        await self._tell_failure(str(path), error)
+
+    async def _tell_failure(self, path: str, error: Exception) -> None:
         try:
-            await self.ctx.parallel(HmrConfigUpdateFailed(path=str(path), error=error))
+            await self.ctx.parallel(HmrConfigUpdateFailed(path=path, error=error))
         except Exception as failure:
             self.ctx.logger.error("an observer of hmr/config-update-failed failed: %s", error_chain(failure))
 
@@ -244,10 +254,10 @@ class Hmr(Service, name="hmr"):
         try:
             done = await self._code.reload(Survey(survey.sources, survey.edges, changed), rows, self._exchange)
         except (ReloadError, LoadError) as error:
+            files = describe_files(survey, changed)
             self.ctx.logger.error("%s", error)
-            self.ctx.logger.error(
-                "the code of %s was not taken over; the old one runs on", describe_files(survey, changed)
-            )
+            self.ctx.logger.error("the code of %s was not taken over; the old one runs on", files)
+            await self._tell_failure(files, error)
             return
         if done is not None:
             names = ", ".join(done.rows)
@@ -256,8 +266,13 @@ class Hmr(Service, name="hmr"):
             self.ctx.emit(HmrReload(rows=done.rows, modules=done.modules, generation=done.generation))
         self._configs.retry_failing()
 
-    async def _exchange(self, plugins: Any, undo_code: Callable[[], None]) -> None:
-        await self._loader.exchange(plugins, undo_code, rollback=self._config.rollback)
+    async def _exchange(self, plugins: Mapping[Entry, Any], undo_code: Callable[[], None]) -> None:
+        await self._loader.reload_rows(
+            plugins,
+            {entry.address: plugin for entry, plugin in plugins.items()},
+            rollback=self._config.rollback,
+            before_rollback=undo_code,
+        )
 
     def _announce(self, survey: Survey, paths: set[Path]) -> None:
         loaded = survey.files

@@ -16,8 +16,9 @@ from .entries import Entry, Tree
 from .events import EntryChange
 from .failures import explain, failures_of, is_held
 from .outcomes import outcomes
-from .plan import Plan, Step, row_problem
+from .plan import Plan, Step
 from .problems import LoadError, Problem
+from .row_checks import row_problem
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Transaction:
         for plan in self._plans:
             commit(plan)
         for step in self._steps:
-            for kind in _changes(step):
+            for kind in changes(step):
                 self._loader.announce(step.entry, kind)
 
     async def _roll_back(self) -> list[Problem]:
@@ -206,8 +207,7 @@ class Transaction:
     async def _give_up(self, entry: Entry, error: BaseException) -> Problem:
         """A row that cannot be brought back stays unmounted."""
         detail = explain(entry, entry.row, error)[0].message
-        problem = row_problem(
-            entry, entry.row, f"its former state could not be restored: {detail}; it stays unmounted", "rollback",
+        problem = row_problem(entry.tree.source, entry.row, f"its former state could not be restored: {detail}; it stays unmounted", "rollback",
             error=error,
         )  # fmt: skip
         if entry.fiber is not None:
@@ -256,7 +256,8 @@ def commit(plan: Plan) -> None:
         tree.source.inline = plan.inline
 
 
-def _changes(step: Step) -> list[EntryChange]:
+def changes(step: Step) -> list[EntryChange]:
+    """What the step did to its row, as `loader/entry` tells it."""
     if step.leaves:
         return ["unload"] if step.entry.fiber is None else []
     kinds: list[EntryChange] = []

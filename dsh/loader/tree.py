@@ -18,15 +18,17 @@ from dsh.cordis import ConfigResolve, Context, Fiber, FiberState, PluginChanged,
 from dsh.cordis.nearest import did_you_mean
 
 from .entries import Entry, Tree
-from .events import ConfigUpdated, EntryChange, EntryChanged
+from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
+from .failures import explain, failures_of, missing_services
 from .include import make_include
 from .outcomes import outcomes
 from .plan import Plan, Step, make_plan
 from .problems import LoadError, Problem, Stage
 from .resolve import Target, load
+from .row_checks import row_problem
 from .sources import Operation, Reading, Source
-from .transaction import Transaction, commit, mount
+from .transaction import Transaction, changes, commit, mount
 from .yamlio import YamlMap, detach
 
 T = TypeVar("T")
@@ -144,7 +146,10 @@ class Loader(Service, name="loader"):
             reading = tree.source.read()
             if tree.reading is not None and reading.texts == tree.reading.texts:
                 return False
-            await self._apply(await self._plan(tree, reading, turn))
+            plan = await self._plan(tree, reading, turn)
+            await self._apply(plan)
+            rows = tuple(step.entry.address for step in plan.all_steps() if changes(step) or step.leaves)
+            self.ctx.emit(TreeRefreshed(path=tree.source.shown, rows=rows))
             return True
 
     async def _plan(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
@@ -333,8 +338,6 @@ class Loader(Service, name="loader"):
                 try:
                     mount(step.entry, step.row, step.plugin, step.base, step.injected)
                 except Exception as error:
-                    from .failures import explain
-
                     step.entry.problem = explain(step.entry, step.row, error)[0]
                     continue
                 self.announce(step.entry, "apply")
@@ -503,9 +506,6 @@ def _own_fibers(ctx: Context) -> Iterator[Fiber]:
 
 
 def _not_running(tree: Tree) -> list[Problem]:
-    from .failures import failures_of, missing_services
-    from .plan import row_problem
-
     problems: list[Problem] = []
     stage: Stage = "apply"
     for entry in tree.walk():
@@ -516,10 +516,10 @@ def _not_running(tree: Tree) -> list[Problem]:
         if entry.fiber is None or entry.fiber.state is not FiberState.ACTIVE:
             missing = ", ".join(missing_services(entry))
             message = f"it waits for services: {missing}" if missing else f"it is {entry.state}"
-            problems.append(row_problem(entry, entry.row, message, stage))
+            problems.append(row_problem(entry.tree.source, entry.row, message, stage))
             continue
         for provided in entry.fiber.provided:
             if provided.realm is None:
                 message = f'it publishes the service "{provided.name}" for everybody; isolate it in this file'
-                problems.append(row_problem(entry, entry.row, message, stage))
+                problems.append(row_problem(entry.tree.source, entry.row, message, stage))
     return problems
