@@ -1,8 +1,8 @@
 """What changed between two texts, as hunks of whole lines for people to look at.
 
-The cost is bounded, well below a tenth of a second: the equal head and tail are skipped at memory speed, large middles are
-split at lines that occur once on each side, only small pieces go through `difflib` (which is quadratic), and a diff too
-large for anybody to read is left out.
+The cost is bounded, well below a tenth of a second: the equal head and tail are skipped at memory speed, large middles
+are split at lines that occur once on each side, only small pieces go through `difflib` (which is quadratic), and a diff
+too large for anybody to read is left out.
 """
 
 from __future__ import annotations

@@ -116,6 +116,14 @@ async def test_b01e_of_two_concurrent_guarded_edits_one_wins(fs: Fs, workspace: 
     assert (workspace / "a").read_text() == "1 two"
 
 
+async def test_b01i_unguarded_changes_of_one_file_take_turns(fs: Fs, workspace: Path) -> None:
+    (workspace / "a").write_text("".join(f"<{number}>" for number in range(20)))
+    (workspace / "link").symlink_to("a")
+    targets = [await fs.resolve(name) for name in ("a", "link")]
+    await asyncio.gather(*(fs.edit_text(targets[n % 2], f"<{n}>", f"[{n}]") for n in range(20)))
+    assert (workspace / "a").read_text() == "".join(f"[{number}]" for number in range(20))
+
+
 async def test_b01f_an_edit_answers_the_new_version(fs: Fs, workspace: Path) -> None:
     (workspace / "a").write_text("one two")
     target = await fs.resolve("a")
