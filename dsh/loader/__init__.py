@@ -1,1 +1,1 @@
-"""From ``cordis.yml`` to mounted plugins and back: dialect, expressions, rows, patches, names, watching, code reload (floor 2)."""
+"""From `cordis.yml` to mounted plugins and back: dialect, expressions, rows, patches, watching, reload (floor 2)."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
-from dsh.cordis import ConfigModel, FiberState
+from dsh.cordis import ConfigModel
 from dsh.cordis.inspection import dependency_cycles
 
-from .entries import Entry
 from .failures import failures_of, missing_services, plugin_traceback
-from .plan import row_problem
 from .problems import Problem
+from .row_checks import row_problem
 from .tree import Loader
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.I)
@@ -38,7 +36,7 @@ def audit(loader: Loader) -> list[Problem]:
             message += f" (they wait for each other: {circle})" if circle else _provider_hint(loader, missing)
         else:
             message = "never started" if entry.fiber is None else f"is still {entry.state}"
-        problems.append(row_problem(entry, entry.row, message, "validate"))
+        problems.append(row_problem(entry.tree.source, entry.row, message, "validate"))
     return problems
 
 
@@ -86,13 +84,3 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
-
-
-def without_paths(problem: Problem) -> Problem:
-    """A problem without the exception behind it, for reports that leave the process."""
-    return replace(problem, error=None)
-
-
-def is_running(entry: Entry) -> bool:
-    """Whether a row's plugin is active."""
-    return entry.fiber is not None and entry.fiber.state is FiberState.ACTIVE

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from dsh.cordis import FiberState
 from dsh.cordis.errors import error_chain
-from dsh.cordis.schema import ConfigError, ConfigIssue
+from dsh.cordis.schema import ConfigError
 
 from .entries import Entry
 from .expr import ExprError
-from .plan import issue_problem, row_problem
 from .problems import LoadError, Problem, Stage
+from .row_checks import issue_problem, row_problem
 from .rows import Row
 
 _HELD = re.compile(r"\balready\b|\bduplicate\b|\btaken\b|\bin use\b", re.I)
@@ -21,15 +21,15 @@ _HELD = re.compile(r"\balready\b|\bduplicate\b|\btaken\b|\bin use\b", re.I)
 
 def explain(entry: Entry, row: Row, error: BaseException, stage: Stage = "apply") -> list[Problem]:
     """The problems behind an exception that a row's fiber or an update of it raised."""
+    source = entry.tree.source
     if isinstance(error, LoadError):
         return list(error.problems)
     if isinstance(error, ConfigError) and error.issues:
-        issues = [issue if isinstance(issue, ConfigIssue) else ConfigIssue((), issue[1]) for issue in error.issues]
-        return [issue_problem(entry, row, issue, error=error) for issue in issues]
+        return [issue_problem(source, row, issue, error=error) for issue in error.issues]
     if isinstance(error, ExprError):
         keys = ("config", *getattr(error, "keys", ()))
-        return [row_problem(entry, row, str(error), "config", keys, error=error)]
-    return [row_problem(entry, row, f"{type(error).__name__}: {error_chain(error)}", stage, error=error)]
+        return [row_problem(source, row, str(error), "config", keys, error=error)]
+    return [row_problem(source, row, f"{type(error).__name__}: {error_chain(error)}", stage, error=error)]
 
 
 def failures_of(entry: Entry, row: Row | None = None) -> list[Problem]:

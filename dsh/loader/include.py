@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from dsh.cordis import ConfigModel, Context, field, plugin
-from dsh.cordis.schema import ConfigError
+from dsh.cordis.schema import ConfigError, ConfigIssue
 
 from .patches import Layer
 from .sources import Source, absolute
@@ -50,19 +51,24 @@ def make_include(loader: Loader) -> Any:
 
 def source_of(entry: Entry | None, config: IncludeConfig, ctx: Context) -> Source:
     """The source an include row names. Raises `ConfigError` for a file that includes itself."""
-    path = unquote(urlsplit(config.path).path) if config.path.startswith("file:") else config.path
     base_dir = entry.tree.base_dir if entry is not None else ctx.base_dir
-    source = Source(absolute(base_dir / path), initial=config.initial)
+    source = Source(include_path(config, base_dir), initial=config.initial)
     if entry is not None:
         source.prefix = entry.address + ":"
         source.inline = inline_layers(entry, config)
         outer: Tree | None = entry.tree
         while outer is not None:
             if outer.source.path is not None and _same_file(outer.source.path, source.path):
-                raise ConfigError([("path", f"{outer.source.shown} would include itself")])
+                raise ConfigError([ConfigIssue(("path",), f"{outer.source.shown} would include itself")])
             owner = entry.tree.loader.owner_of(outer)
             outer = owner.tree if owner is not None else None
     return source
+
+
+def include_path(config: IncludeConfig, base_dir: Path) -> Path:
+    """The file an include row names, absolute."""
+    path = unquote(urlsplit(config.path).path) if config.path.startswith("file:") else config.path
+    return absolute(base_dir / path)
 
 
 def inline_layers(entry: Entry, config: IncludeConfig) -> list[Layer]:

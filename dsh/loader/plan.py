@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import CordisError, resolve_plugin
 from dsh.cordis.errors import describe_error
-from dsh.cordis.schema import ConfigError, ConfigIssue, inspect_config, validate_config
-from dsh.cordis.shapes import path_text
 
 from .entries import Entry, Shape, Tree, derive, same_shape, shape_of
 from .expr import ExprError, evaluate, truthy
@@ -17,6 +15,7 @@ from .include import IncludeConfig, inline_layers
 from .patches import Layer
 from .problems import LoadError, Problem
 from .resolve import PluginImportError, ResolveError, Target, load, resolve
+from .row_checks import check_config, row_problem
 from .rows import Row
 from .sources import Reading
 from .yamlio import Expr, same_value
@@ -162,7 +161,7 @@ class _Planner:
             return not truthy(evaluate(disabled, step.entry.scope(self._tree.loader.ctx.root)))
         except ExprError as error:
             message = f"{error.reason} (in `{error.source}`)"
-            self._refuse(step, row_problem(step.entry, step.row, message, "config", ("disabled",), error=error))
+            self._refuse(step, row_problem(self._tree.source, step.row, message, "config", ("disabled",), error=error))
             return False
 
     def _find_plugin(self, step: Step) -> None:
@@ -174,18 +173,18 @@ class _Planner:
             step.target = resolve(row.name, self._tree.base_dir)
             if step.target.kind == "skipped":
                 message = "it belongs to a browser page; the row is kept and not mounted"
-                self._plan.warnings.append(row_problem(entry, row, message, "import"))
+                self._plan.warnings.append(row_problem(self._tree.source, row, message, "import"))
             elif step.target.kind == "include":
                 step.plugin = self._tree.loader.include
             else:
                 step.plugin = load(step.target)
                 resolve_plugin(step.plugin)
         except ResolveError as error:
-            problem = row_problem(entry, row, describe_error(error), "import", ("name",), nearest=error.nearest)
-            self._refuse(step, problem)
+            text = describe_error(error)
+            self._refuse(step, row_problem(self._tree.source, row, text, "import", ("name",), nearest=error.nearest))
         except (PluginImportError, CordisError) as error:
-            problem = row_problem(entry, row, describe_error(error), "import", error=error.__cause__ or error)
-            self._refuse(step, problem)
+            text, cause = describe_error(error), error.__cause__ or error
+            self._refuse(step, row_problem(self._tree.source, row, text, "import", error=cause))
 
     def _decide(self, step: Step) -> None:
         entry, row = step.entry, step.row
@@ -209,18 +208,11 @@ class _Planner:
             self._plan_include(step, entry.subtree)
 
     def _check_config(self, step: Step) -> None:
-        """Refuse a config that cannot be right whatever its expressions give; note unknown keys."""
         declared = IncludeConfig if step.plugin is self._tree.loader.include else resolve_plugin(step.plugin).Config
-        raw = {} if step.row.config is None else step.row.config
-        issues, warnings = inspect_config(declared, raw, lambda value: isinstance(value, Expr))
-        if declared is not None and not issues and not has_expression(raw):
-            try:
-                validate_config(declared, raw)
-            except ConfigError as error:
-                issues = [each if isinstance(each, ConfigIssue) else ConfigIssue((), each[1]) for each in error.issues]
-        for issue in issues:
-            self._refuse(step, issue_problem(step.entry, step.row, issue))
-        self._plan.warnings += [issue_problem(step.entry, step.row, warning) for warning in warnings]
+        problems, warnings = check_config(self._tree.source, step.row, declared)
+        for problem in problems:
+            self._refuse(step, problem)
+        self._plan.warnings += warnings
 
     def _plan_include(self, step: Step, subtree: Tree) -> None:
         """An include whose patches change keeps its tree; the tree is edited along."""
@@ -237,36 +229,3 @@ class _Planner:
                 self._plan.problems += error.problems
             finally:
                 subtree.source.inline = layers
-
-
-def has_expression(value: Any) -> bool:
-    """Whether an expression stands anywhere inside."""
-    if isinstance(value, Expr):
-        return True
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return any(has_expression(item) for item in items)
-
-
-# --- saying what is wrong -------------------------------------------------------------------------------------------
-
-
-def row_problem(
-    entry: Entry, row: Row, message: str, stage: Any, keys: tuple[str | int, ...] = (), **extra: Any
-) -> Problem:
-    """A problem of one row, with its place."""
-    problem = Problem(
-        message,
-        stage,
-        file=entry.tree.source.shown,
-        row=entry.tree.prefix + row.id,
-        key=path_text(keys) or None,
-        plugin=row.name,
-        **extra,
-    )
-    return problem.at(row.find_mark(keys))
-
-
-def issue_problem(entry: Entry, row: Row, issue: ConfigIssue, **extra: Any) -> Problem:
-    """A config issue of one row."""
-    keys = ("config", *issue.keys)
-    return row_problem(entry, row, issue.message, "config", keys, allowed=issue.allowed, nearest=issue.nearest, **extra)

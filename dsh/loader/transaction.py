@@ -207,9 +207,8 @@ class Transaction:
     async def _give_up(self, entry: Entry, error: BaseException) -> Problem:
         """A row that cannot be brought back stays unmounted."""
         detail = explain(entry, entry.row, error)[0].message
-        problem = row_problem(entry.tree.source, entry.row, f"its former state could not be restored: {detail}; it stays unmounted", "rollback",
-            error=error,
-        )  # fmt: skip
+        message = f"its former state could not be restored: {detail}; it stays unmounted"
+        problem = row_problem(entry.tree.source, entry.row, message, "rollback", error=error)
         if entry.fiber is not None:
             await self._loader.dispose_fibers([entry.fiber])
             self._loader.forget_fiber(entry)

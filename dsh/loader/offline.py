@@ -1,0 +1,284 @@
+"""Looking at a composition without starting it: what `dsh config show` prints and `dsh config check` reports."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final
+
+from dsh.cordis import CordisError, resolve_plugin
+from dsh.cordis.errors import describe_error
+from dsh.cordis.schema import ConfigError
+
+from .include import IncludeConfig, include_path
+from .patches import Composition, Layer, Origin, is_group_row
+from .problems import LoadError, Problem
+from .resolve import PluginImportError, ResolveError, load, resolve
+from .row_checks import check_config, row_problem
+from .rows import Row
+from .sources import PROGRAM, Source
+from .yamlio import YamlMap, dump_yaml
+
+LAUNCHER_SERVICES: Final = frozenset(
+    {"events", "registry", "logger", "timer", "loader", "cmdlineArgs", "appExit", "launchEnvironment", "dshHomePath"}
+)
+"""What is there before any row."""
+
+_SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
+MASK: Final = "***"
+
+
+# --- show -----------------------------------------------------------------------------------------------------------
+
+
+def show(source: Source, *, user_layers: bool = True, redact: bool = True) -> tuple[str, list[Problem]]:
+    """The composed rows as one YAML document that loads to the same rows, and the warnings of its layers.
+
+    A comment `# == <origin>[, patched by <layers>]` stands before each run of rows that share their provenance.
+    Expressions are written as they are. `redact` replaces text under keys named like secrets. Raises `LoadError`.
+    """
+    reading = source.read(user_layers=user_layers)
+    composition = reading.composition
+    parts: list[str] = []
+    last = ""
+    for row in composition.rows:
+        heading = _heading(composition, row)
+        if heading != last:
+            parts.append(heading)
+            last = heading
+        parts.append(dump_yaml([_redacted(row) if redact else row]))
+    return "".join(parts) or "[]\n", reading.warnings
+
+
+def _heading(composition: Composition, row: Any) -> str:
+    origin = composition.origin(row) or Origin(PROGRAM)
+    layers = list(origin.patched_by)
+    for inner in _rows_below(row):
+        found = composition.origin(inner)
+        if found is not None:
+            layers += [name for name in (found.source, *found.patched_by) if name != origin.source]
+    patched = f", patched by {', '.join(dict.fromkeys(layers))}" if layers else ""
+    return f"# == {origin.source}{patched}\n"
+
+
+def _rows_below(row: Any) -> Iterator[YamlMap]:
+    if is_group_row(row) and isinstance(row.get("config"), list):
+        for inner in row["config"]:
+            if isinstance(inner, YamlMap):
+                yield inner
+                yield from _rows_below(inner)
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: MASK if isinstance(item, str) and _SECRET_KEY.search(key) else _redacted(item)
+            for key, item in value.items()
+        }
+    return [_redacted(item) for item in value] if isinstance(value, list) else value
+
+
+# --- check ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """What a check found. `rows` counts the rows that would be mounted."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    rows: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the composition can be started, as far as that can be told without starting it."""
+        return not self.problems
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A row that would be mounted, with what its plugin declares."""
+
+    source: Source
+    row: Row
+    needs: set[str]
+    provides: set[str]
+    opaque: bool
+    """Its code provides something whose name cannot be read from the source."""
+
+    def problem(self, message: str, keys: tuple[str | int, ...] = ()) -> Problem:
+        return row_problem(self.source, self.row, message, "validate", keys)
+
+    @property
+    def address(self) -> str:
+        return self.source.prefix + self.row.id
+
+
+def check(source: Source) -> CheckResult:
+    """Read, compose, resolve and import everything, check configs, and look for missing providers and cycles.
+
+    No plugin is started and no expression evaluated: a row whose `disabled` is an expression counts as enabled, a
+    config value that is one counts as right.
+    """
+    result = CheckResult()
+    candidates: list[_Candidate] = []
+    _Checker(result, candidates).check_tree(source, [])
+    result.rows = len(candidates)
+    _check_services(result, candidates)
+    return result
+
+
+class _Checker:
+    def __init__(self, result: CheckResult, candidates: list[_Candidate]) -> None:
+        self._result = result
+        self._candidates = candidates
+
+    def check_tree(self, source: Source, outer: list[Source]) -> None:
+        try:
+            reading = source.read()
+        except LoadError as error:
+            self._result.problems += error.problems
+            self._result.warnings += error.warnings
+            return
+        self._result.warnings += reading.warnings
+        for row in reading.parsed.rows:
+            self._check_row(source, row, {}, [*outer, source])
+
+    def _check_row(self, source: Source, row: Row, injected: Mapping[str, Any], trees: list[Source]) -> None:
+        if row.disabled is True:
+            return
+        injected = {**injected, **row.inject}
+        if row.is_group:
+            for child in row.children:
+                self._check_row(source, child, injected, trees)
+            return
+        try:
+            target = resolve(row.name, source.base_dir)
+        except ResolveError as error:
+            problem = row_problem(source, row, describe_error(error), "import", ("name",), nearest=error.nearest)
+            self._result.problems.append(problem)
+            return
+        if target.kind == "skipped":
+            message = "it belongs to a browser page; the row is kept and not mounted"
+            self._result.warnings.append(row_problem(source, row, message, "import"))
+        elif target.kind == "include":
+            self._check_include(source, row, trees)
+        else:
+            self._check_plugin(source, row, target, injected)
+
+    def _check_plugin(self, source: Source, row: Row, target: Any, injected: Mapping[str, Any]) -> None:
+        try:
+            plugin = load(target)
+            spec = resolve_plugin(plugin)
+        except (PluginImportError, CordisError) as error:
+            problem = row_problem(source, row, describe_error(error), "import", error=error.__cause__ or error)
+            self._result.problems.append(problem)
+            return
+        problems, warnings = check_config(source, row, spec.Config)
+        self._result.problems += problems
+        self._result.warnings += warnings
+        found, opaque = provided_names(sys.modules.get(target.module or ""))
+        needs = {*spec.needs, *injected}
+        self._candidates.append(_Candidate(source, row, needs, {*spec.provides, *found}, opaque))
+
+    def _check_include(self, source: Source, row: Row, trees: list[Source]) -> None:
+        problems, warnings = check_config(source, row, IncludeConfig)
+        self._result.problems += problems
+        self._result.warnings += warnings
+        if problems:
+            return
+        config = IncludeConfig.validate(row.config)
+        address = source.prefix + row.id
+        inner = Source(include_path(config, source.base_dir), initial=config.initial, prefix=address + ":")
+        inner.inline = [Layer(f"patches of {address}", config.patches)] if config.patches else []
+        if any(outer.path is not None and inner.path == outer.path for outer in trees):
+            problem = row_problem(source, row, f"{inner.shown} would include itself", "config", ("config", "path"))
+            self._result.problems.append(problem)
+            return
+        try:
+            self.check_tree(inner, trees)
+        except ConfigError as error:
+            self._result.problems.append(row_problem(source, row, describe_error(error), "config"))
+
+
+def _check_services(result: CheckResult, candidates: Sequence[_Candidate]) -> None:
+    provided = {name for each in candidates for name in each.provides} | LAUNCHER_SERVICES
+    opaque = [each.address for each in candidates if each.opaque]
+    for each in candidates:
+        for service in sorted(each.needs - provided):
+            message = f'it needs the service "{service}", which no row provides'
+            if opaque:
+                message += f" (unless {', '.join(opaque)} does)"
+            (result.warnings if opaque else result.problems).append(each.problem(message))
+    for cycle in _cycles(candidates):
+        names = " -> ".join([*(each.address for each in cycle), cycle[0].address])
+        result.problems.append(cycle[0].problem(f"rows wait for each other's services and none can start: {names}"))
+
+
+def _cycles(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
+    """Rings of rows that need each other; a service with several providers makes no ring."""
+    providers: dict[str, list[_Candidate]] = {}
+    for each in candidates:
+        for name in each.provides:
+            providers.setdefault(name, []).append(each)
+    done: set[_Candidate] = set()
+
+    def visit(each: _Candidate, path: list[_Candidate]) -> Iterator[list[_Candidate]]:
+        if each in path:
+            yield path[path.index(each) :]
+            return
+        if each in done:
+            return
+        for service in sorted(each.needs - each.provides):
+            found = providers.get(service, [])
+            if len(found) == 1:
+                yield from visit(found[0], [*path, each])
+        done.add(each)
+
+    for each in candidates:
+        yield from visit(each, [])
+
+
+def provided_names(module: ModuleType | None) -> tuple[set[str], bool]:
+    """Services that a module's code provides by `….provide(…)`, read from its source; and whether it also provides
+    something whose name cannot be told."""
+    try:
+        tree = ast.parse(inspect.getsource(module)) if module is not None else None
+    except (OSError, TypeError, SyntaxError):
+        return set(), True
+    names: set[str] = set()
+    opaque = False
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr == "provide" and node.args:
+            name = _service_name(node.args[0], module, tree)
+            if name is None:
+                opaque = True
+            else:
+                names.add(name)
+    return names, opaque
+
+
+def _service_name(node: ast.expr, module: ModuleType | None, tree: ast.AST | None) -> str | None:
+    """The service behind the first argument of a `provide` call: a name, a service class, or an instance of one."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.Call):
+        return _service_name(node.func, module, None)
+    if not isinstance(node, ast.Name):
+        return None
+    found = getattr(module, node.id, None)
+    name = getattr(found, "service_name", None)
+    if isinstance(name, str) and name:
+        return name
+    for assigned in ast.walk(tree) if tree is not None else ():
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else []
+        if isinstance(assigned, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in targets):
+            return _service_name(assigned.value, module, None)
+    return None
