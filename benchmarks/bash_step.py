@@ -8,6 +8,7 @@ Prints the median of each and their ratio, for a command without output and for 
 from __future__ import annotations
 
 import asyncio
+import functools
 import statistics
 import sys
 import time
@@ -33,14 +34,15 @@ async def bare(command: str) -> None:
     await process.communicate()
 
 
-async def median(rounds: int, once: Callable[[], Awaitable[object]]) -> float:
-    """Milliseconds of one call."""
-    times = []
+async def medians(rounds: int, *contenders: Callable[[], Awaitable[object]]) -> list[float]:
+    """Milliseconds of one call of each, taken in turns so that a busy moment hits all alike."""
+    times: list[list[float]] = [[] for _ in contenders]
     for _ in range(rounds):
-        started = time.perf_counter()
-        await once()
-        times.append((time.perf_counter() - started) * 1000)
-    return statistics.median(times)
+        for taken, once in zip(times, contenders, strict=True):
+            started = time.perf_counter()
+            await once()
+            taken.append((time.perf_counter() - started) * 1000)
+    return [statistics.median(taken) for taken in times]
 
 
 async def main(rounds: int) -> None:
@@ -54,9 +56,9 @@ async def main(rounds: int) -> None:
             await shell.run(shell.resolve(ShellRequest(command)))
 
         for label, command in (("true", "true"), ("1 MB of output", "head -c 1000000 /dev/zero")):
-            await through_the_seam(command)
-            ours = await median(rounds, lambda command=command: through_the_seam(command))  # type: ignore[misc]
-            theirs = await median(rounds, lambda command=command: bare(command))  # type: ignore[misc]
+            ours, theirs = await medians(
+                rounds, functools.partial(through_the_seam, command), functools.partial(bare, command)
+            )
             print(f"{label:>16}: shell service {ours:.2f} ms, bare asyncio {theirs:.2f} ms, ratio {ours / theirs:.2f}")
 
 
