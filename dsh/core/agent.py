@@ -105,12 +105,16 @@ class CreateAgentOptions:
 
 @dataclass(slots=True)
 class ResumeAgentOptions:
-    """How to bring a stored session back to life."""
+    """How to bring a stored session back to life.
+
+    ``restore_route`` keeps the model the session last ran on when the options name none and it is still usable.
+    """
 
     resume_session_id: str
     agent_options: AgentOptions = field(default_factory=AgentOptions)
     signal: AbortSignal | None = None
     setup: Setup | None = None
+    restore_route: bool = False
 
 
 class AgentHandle:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import Context, Emit, InvariantError, Serial, Waterfall
+from dsh.llm.call_config import CallConfig
 
 if TYPE_CHECKING:
     from dsh.cordis import AbortSignal
-    from dsh.llm.call_config import CallConfig
     from dsh.llm.failure import LlmFailure
     from dsh.llm.retry_policy import RetryPolicy
     from dsh.llm.types import Message
@@ -87,7 +87,7 @@ class AgentPreStep(Waterfall[Enter | Reject], name="agent/pre-step", scoped_by="
     signal: AbortSignal
 
 
-class AgentRequest(Waterfall["CallConfig"], name="agent/request", scoped_by="agent"):
+class AgentRequest(Waterfall[CallConfig], name="agent/request", scoped_by="agent"):
     """Route and parameters of the next request; ``next()`` gives the current proposal."""
 
     agent: Agent
@@ -137,4 +137,5 @@ def notify(ctx: Context, event: Emit) -> None:
     try:
         ctx.emit(event)
     except InvariantError as error:
-        ctx.logger.error('agent event "%s" listener threw: %s', type(event).__name__, error)
+        name = event.__event__.name if event.__event__ is not None else type(event).__name__
+        ctx.logger.error('agent event "%s" listener threw: %s', name, error)

@@ -5,11 +5,10 @@ Row ``agent-loop``. Prompt variables ``provider``, ``model`` and ``cwd`` describ
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dsh.cordis import ConfigModel, Context, Service, field, owned
+from dsh.cordis import ConfigModel, Context, HarnessError, Service, field, owned
 from dsh.llm.service import Llm
 
 from .agent import Agent, AgentHandle, AgentOptions, CreateAgentOptions, ResumeAgentOptions
@@ -20,6 +19,7 @@ from .seams import AgentDefaultModel, install_settings_section
 from .session_store import Sessions
 from .system_prompt import SystemPrompt
 from .tasks import TaskOwner
+from .texts import LOOP_INACTIVE
 from .tools import Tools
 
 if TYPE_CHECKING:
@@ -59,16 +59,17 @@ class AgentLoop(Service, name="agentLoop"):
         self.tools = tools
         self.system_prompt = system_prompt
         self.tasks = TaskOwner()
+        self.scopes = ctx.group("agents")  # what agents register outlives their last turn: undone after `_close`
         self.lifecycles: set[Lifecycle] = set()
         self.closing = False
         limits = LoopSettings.validate({"maxParallelToolCalls": config.max_parallel_tool_calls})
         self._limits = install_settings_section(ctx, "agent-loop", LoopSettings, limits)
         self.configured = ConfiguredAgents(self, config.agents)
-        ctx.defer(self._close)
         agents.set_factory(self)
         system_prompt.variable("provider", lambda scope: self._route_of(scope, "provider"))
         system_prompt.variable("model", lambda scope: self._route_of(scope, "model"))
         system_prompt.variable("cwd", _cwd_of)
+        ctx.defer(self._close)
 
     async def start(self) -> None:
         """Start the agents that the row names."""
@@ -81,8 +82,8 @@ class AgentLoop(Service, name="agentLoop"):
 
     def on_update(self, new: Config, old: Config, changed: object) -> bool:
         """Take an edited row in place: the cap for the next group, agents by label."""
-        self._limits.rebase(LoopSettings.validate({"maxParallelToolCalls": new.max_parallel_tool_calls}))
         self.configured.update(new.agents)
+        self._limits.rebase(LoopSettings.validate({"maxParallelToolCalls": new.max_parallel_tool_calls}))
         return True
 
     def default_selection(self) -> Mapping[str, Any] | None:
@@ -94,20 +95,18 @@ class AgentLoop(Service, name="agentLoop"):
 
     async def create_agent(self, owner: Context, options: CreateAgentOptions) -> AgentHandle:
         """See :func:`dsh.core.creation.create_agent`."""
-        return await create_agent(self, owner, options)
+        return _handle(await create_agent(self, owner, options))
 
     async def resume(self, owner: Context, options: ResumeAgentOptions) -> AgentHandle:
         """See :func:`dsh.core.creation.resume_agent`."""
-        return await resume_agent(self, owner, options)
+        return _handle(await resume_agent(self, owner, options))
 
     @owned
     def create(
         self, caller: Context, agent_id: str, options: AgentOptions | None = None, meta: Mapping[str, Any] | None = None
     ) -> Agent:
         """Create an agent under exactly this id at once, owned by the calling fiber."""
-        lifecycle = create_now(self, caller, agent_id, options or AgentOptions(), dict(meta or {}))
-        assert lifecycle.agent is not None
-        return lifecycle.agent
+        return _handle(create_now(self, caller, agent_id, options or AgentOptions(), dict(meta or {}))).agent
 
     # -- details --------------------------------------------------------------------------------------------------
 
@@ -115,7 +114,9 @@ class AgentLoop(Service, name="agentLoop"):
         """End every agent, and every creation under way, together."""
         self.closing = True
         self.configured.close()
-        await asyncio.gather(*(lifecycle.dispose() for lifecycle in list(self.lifecycles)))
+        inactive = HarnessError(LOOP_INACTIVE, code="LOOP_INACTIVE")
+        for lifecycle in list(self.lifecycles):
+            lifecycle.dispose_soon(inactive)
         await self.tasks.join()
 
     def _route_of(self, scope: AssembleContext, key: str) -> str | None:
@@ -128,6 +129,11 @@ class AgentLoop(Service, name="agentLoop"):
             return None if selection is None else selection[key]
         value: str | None = getattr(options, key)
         return value
+
+
+def _handle(lifecycle: Lifecycle) -> AgentHandle:
+    assert lifecycle.agent is not None
+    return AgentHandle(lifecycle.agent, lifecycle.dispose)
 
 
 def _cwd_of(scope: AssembleContext) -> str | None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from dsh.cordis import ConfigModel, HarnessError, error_chain, field
 
 from .agent import MAX_SAFE_INTEGER, Agent, AgentOptions, CreateAgentOptions, ResumeAgentOptions
-from .agent_events import AgentConfigStartFailed, AgentPreStep, notify
-from .creation import create_now
+from .agent_events import AgentConfigStartFailed, notify
+from .creation import Lifecycle, create_agent, create_now, resume_agent
+from .driver import Driver
 from .seams import SessionPersistence
+from .session_store import SessionDisposed
 from .texts import NO_PERSISTENCE
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from dsh.cordis import Context
 
     from .agent_loop import AgentLoop
+    from .session import Session
 
 DRAIN_SECONDS = 10.0
 
@@ -63,15 +66,18 @@ def check_rows(rows: Sequence[AgentRow]) -> None:
 
 
 class _Configured:
-    """One started row: its session id and how to end it."""
+    """One started row: its session id, and what became of it."""
 
     def __init__(self, row: AgentRow, session_id: str) -> None:
         self.row = row
         self.session_id = session_id
-        self.agent: Agent | None = None
+        self.lifecycle: Lifecycle | None = None
         self.error: BaseException | None = None
-        self.dispose: Callable[[], Awaitable[None]] | None = None
         self.starting: asyncio.Task[None] | None = None
+
+    @property
+    def agent(self) -> Agent | None:
+        return None if self.lifecycle is None else self.lifecycle.agent
 
 
 class ConfiguredAgents:
@@ -81,10 +87,16 @@ class ConfiguredAgents:
         self._loop = loop
         self._rows = list(rows)
         self._started: dict[str, _Configured] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._closing = False
 
     def start(self) -> None:
-        """Start every row in order. Raises ``HarnessError`` for contradicting rows; nothing has started then."""
+        """Start every row in order. Raises ``HarnessError`` for contradicting rows; nothing has started then.
+
+        The root value ``startConfiguredAgents: False`` leaves them out (a one-shot run brings its own agent).
+        """
+        if self._loop.ctx.get("startConfiguredAgents") is False:
+            self._rows = []
         rows = [self._with_launcher_identity(row) for row in self._rows]
         check_rows(rows)
         for row in rows:
@@ -97,9 +109,12 @@ class ConfiguredAgents:
         wanted = {row.id: row for row in rows}
         for label, configured in list(self._started.items()):
             row = wanted.get(label)
-            if row is None or row != configured.row:
-                del self._started[label]
-                self._retire(configured)
+            if row == configured.row:
+                continue
+            if row is None:
+                self._minted().pop(label, None)
+            del self._started[label]
+            self._retire(configured)
         for label, row in wanted.items():
             if label not in self._started:
                 self._start_row(row)
@@ -135,15 +150,12 @@ class ConfiguredAgents:
         if row.resume_session_id:
             configured = _Configured(row, row.resume_session_id)
             self._start_later(configured, "resume", self._resume)
-        elif row.session_id:
-            configured = _Configured(row, row.session_id)
-            if self._persistence() is None and not self._loader_is_settling():
-                self._create(configured)
-            else:
+        elif known := row.session_id or self._minted().get(row.id):
+            configured = _Configured(row, known)
+            if self._may_be_stored(known):
                 self._start_later(configured, "restore", self._restore)
-        elif (minted := self._minted().get(row.id)) is not None:
-            configured = _Configured(row, minted)
-            self._start_later(configured, "restore", self._restore)
+            else:
+                self._create(configured)
         else:
             configured = _Configured(row, f"{row.id}-session-{uuid.uuid4()}")
             self._minted()[row.id] = configured.session_id
@@ -152,8 +164,7 @@ class ConfiguredAgents:
 
     def _create(self, configured: _Configured) -> None:
         loop, row = self._loop, configured.row
-        lifecycle = create_now(loop, loop.ctx, configured.session_id, row.options(), self._meta(row))
-        configured.agent, configured.dispose = lifecycle.agent, lifecycle.dispose
+        configured.lifecycle = create_now(loop, loop.ctx, configured.session_id, row.options(), self._meta(row))
 
     def _start_later(self, configured: _Configured, verb: str, start: Callable[[_Configured], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -172,7 +183,7 @@ class ConfiguredAgents:
     async def _restore(self, configured: _Configured) -> None:
         """Resume the session if it is stored, else create it under the same id."""
         loop, session_id = self._loop, configured.session_id
-        persistence = await self._await_persistence(give_up=True)
+        persistence = await self._await_persistence(forever=False)
         await self._until_gone(session_id)
         if persistence is None:
             self._create(configured)
@@ -185,58 +196,79 @@ class ConfiguredAgents:
             options = CreateAgentOptions(
                 session_id, self._meta(configured.row), agent_options=configured.row.options(), reserve=True
             )
-            handle = await loop.create_agent(loop.ctx, options)
-            configured.agent, configured.dispose = handle.agent, handle.dispose
+            configured.lifecycle = await create_agent(loop, loop.ctx, options)
 
     async def _resume(self, configured: _Configured) -> None:
         loop = self._loop
-        await self._await_persistence(give_up=False)
+        await self._await_persistence(forever=True)
         await self._until_gone(configured.session_id)
-        options = ResumeAgentOptions(configured.session_id, agent_options=configured.row.options())
-        handle = await loop.resume(loop.ctx, options)
-        configured.agent, configured.dispose = handle.agent, handle.dispose
+        restore = bool(self._launcher_identity(configured.row).get("restoreRoute"))
+        options = ResumeAgentOptions(configured.session_id, configured.row.options(), restore_route=restore)
+        configured.lifecycle = await resume_agent(loop, loop.ctx, options)
 
     def _retire(self, configured: _Configured) -> None:
-        """End an agent whose row left: at its next step boundary, after ten seconds at the latest."""
-        if configured.starting is not None:
-            configured.starting.cancel()
-        self._minted().pop(configured.row.id, None)
-        if configured.agent is not None and configured.dispose is not None:
-            work = _drain(configured.agent, configured.dispose)
-            self._loop.tasks.start(work, name=f"agentLoop.retire({configured.row.id})")
+        """End an agent whose row left or changed: at its next step boundary, after ten seconds at the latest."""
+
+        async def end() -> None:
+            if configured.starting is not None:
+                configured.starting.cancel()
+                await asyncio.wait({configured.starting})
+            if configured.lifecycle is not None:
+                await configured.lifecycle.drain(DRAIN_SECONDS)
+            if self._leaving.get(configured.session_id) is leaving:
+                del self._leaving[configured.session_id]
+
+        leaving = self._loop.tasks.start(end(), name=f"agentLoop.retire({configured.row.id})")
+        self._leaving[configured.session_id] = leaving
 
     # -- details --------------------------------------------------------------------------------------------------
 
     def _persistence(self) -> SessionPersistence | None:
         return self._loop.ctx.get(SessionPersistence)
 
-    def _loader_is_settling(self) -> bool:
-        return self._loop.ctx.get("loader") is not None
+    def _may_be_stored(self, session_id: str) -> bool:
+        """Whether a session of this id may exist: stored, or live under an agent that is on its way out."""
+        ctx = self._loop.ctx
+        return (
+            self._persistence() is not None
+            or ctx.get("loader") is not None  # the row that provides persistence may still come
+            or self._loop.sessions.get(session_id) is not None
+            or session_id in self._leaving
+        )
 
-    async def _await_persistence(self, *, give_up: bool) -> SessionPersistence | None:
+    async def _await_persistence(self, *, forever: bool) -> SessionPersistence | None:
         """Persistence, once the rest of the composition had its chance to provide it."""
         if (persistence := self._persistence()) is not None:
             return persistence
-        arrived = asyncio.Event()
-        waiting = self._loop.ctx.inject([SessionPersistence], lambda _ctx: arrived.set())
+        loop, arrived = self._loop, asyncio.Event()
+        provider = loop.ctx.inject([SessionPersistence], lambda _ctx: arrived.set())
+        settled = loop.tasks.start(loop.ctx.root.settle(), name="agentLoop: the composition settles")
+        there = loop.tasks.start(arrived.wait(), name="agentLoop: persistence arrives")
         try:
-            settled = asyncio.ensure_future(self._loop.ctx.root.settle())
-            there = asyncio.ensure_future(arrived.wait())
             await asyncio.wait({settled, there}, return_when=asyncio.FIRST_COMPLETED)
-            settled.cancel()
-            if not arrived.is_set() and not give_up:
-                self._loop.ctx.logger.warning("%s; waiting for one", NO_PERSISTENCE)
+            if forever and not there.done():
+                loop.ctx.logger.warning("%s; waiting for one", NO_PERSISTENCE)
                 await there
-            there.cancel()
             return self._persistence()
         finally:
-            await waiting.dispose()
+            settled.cancel()
+            there.cancel()
+            await provider.dispose()
 
     async def _until_gone(self, session_id: str) -> None:
-        """Wait until an older lifecycle of this id, draining after a reload, has left both registries."""
-        for lifecycle in list(self._loop.lifecycles):
-            if lifecycle.session_id == session_id:
-                await lifecycle.dispose()
+        """Wait until an older agent of this id that is on its way out has left both registries."""
+        if (leaving := self._leaving.get(session_id)) is not None:
+            await asyncio.wait({leaving})
+        while isinstance(agent := self._loop.agents.get(session_id), Driver) and agent.retired:
+            session, gone = agent.session, asyncio.Event()
+
+            def left(event: SessionDisposed, session: Session = session, gone: asyncio.Event = gone) -> None:
+                if event.session is session:
+                    gone.set()
+
+            undo = self._loop.ctx.on(SessionDisposed, left, global_=True)
+            await gone.wait()
+            undo()
 
     def _meta(self, row: AgentRow) -> dict[str, Any]:
         """A fresh session's workspace: the row's, relative to the config's folder, else where the process runs."""
@@ -248,13 +280,17 @@ class ConfiguredAgents:
         return shared if shared is not None else {}
 
     def _with_launcher_identity(self, row: AgentRow) -> AgentRow:
-        identities: Mapping[str, Mapping[str, Any]] | None = self._loop.ctx.get("configuredAgentIdentities")
-        identity = (identities or {}).get(row.id)
-        if identity is None:
+        identity = self._launcher_identity(row)
+        if not identity:
             return row
         key = "resumeSessionId" if identity.get("resume") else "sessionId"
         wire = {k: v for k, v in row.to_wire().items() if k not in ("sessionId", "resumeSessionId")}
         return AgentRow.validate({**wire, key: identity["id"]})
+
+    def _launcher_identity(self, row: AgentRow) -> Mapping[str, Any]:
+        """What the launcher says about this label: ``{id, resume, restoreRoute?}``, or nothing."""
+        identities: Mapping[str, Mapping[str, Any]] | None = self._loop.ctx.get("configuredAgentIdentities")
+        return (identities or {}).get(row.id, {})
 
     def _report(self, configured: _Configured, verb: str, error: Exception) -> None:
         ctx: Context = self._loop.ctx
@@ -266,17 +302,3 @@ class ConfiguredAgents:
             error_chain(error),
         )
         notify(ctx, AgentConfigStartFailed(session_id=configured.session_id, error=error))
-
-
-async def _drain(agent: Agent, dispose: Callable[[], Awaitable[None]]) -> None:
-    async def stop(event: AgentPreStep, proceed: Callable[[], Awaitable[Any]]) -> Any:
-        agent.cancel({"kind": "disposed"}, keep_inbox=True)
-        return await proceed()
-
-    agent.ctx.on(AgentPreStep, stop, prepend=True)
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            await agent.when_idle()
-    except TimeoutError:
-        pass
-    await dispose()

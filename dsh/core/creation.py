@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dsh.cordis import AbortController, AbortError, AbortSignal, HarnessError
 
-from .agent import AgentHandle, AgentOptions, CreateAgentOptions, ResumeAgentOptions, Setup
+from .agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions, Setup
 from .agent_events import AgentSessionStart, notify
-from .driver import Driver
+from .driver import DISPOSED, Driver
 from .seams import SessionPersistence
 from .session_store import Sessions
 from .texts import LOOP_INACTIVE, NO_PERSISTENCE
@@ -20,30 +21,35 @@ if TYPE_CHECKING:
     from dsh.cordis import Context
 
     from .agent_loop import AgentLoop
+    from .session import Session
     from .session_store import SessionPreparation
 
 T = TypeVar("T")
 
 
-async def create_agent(loop: AgentLoop, owner: Context, options: CreateAgentOptions) -> AgentHandle:
+async def create_agent(loop: AgentLoop, owner: Context, options: CreateAgentOptions) -> Lifecycle:
     """Create an agent on a fresh session, visible to others only when all of it stands.
 
     Raises what the seed, the metadata, ``setup`` or a vetoing listener raised; the ids are free again then.
     """
+    persistence = loop.ctx.get(SessionPersistence) if options.reserve else None
     preparation = loop.sessions.prepare(options.session_id, seed=options.seed, meta=options.meta)
     lifecycle = Lifecycle(loop, owner, options.session_id, options.signal)
     try:
         lifecycle.construct(preparation, options.agent_options)
-        if options.reserve and (persistence := loop.ctx.get(SessionPersistence)) is not None:
+        if persistence is not None:
             await lifecycle.race(persistence.reserve(preparation.session))
         await lifecycle.set_up(options.setup)
-        agent = lifecycle.publish("startup")
-    except BaseException as error:
-        raise await lifecycle.fail(error) from None
-    return AgentHandle(agent, lifecycle.dispose)
+        lifecycle.publish("startup")
+    except BaseException:
+        await lifecycle.dispose()
+        if persistence is not None:
+            persistence.unreserve(preparation.session)
+        raise
+    return lifecycle
 
 
-async def resume_agent(loop: AgentLoop, owner: Context, options: ResumeAgentOptions) -> AgentHandle:
+async def resume_agent(loop: AgentLoop, owner: Context, options: ResumeAgentOptions) -> Lifecycle:
     """Bring a stored session back under a new driver; a load that ends too late is given back."""
     persistence = loop.ctx.get(SessionPersistence)
     if persistence is None:
@@ -52,12 +58,30 @@ async def resume_agent(loop: AgentLoop, owner: Context, options: ResumeAgentOpti
     try:
         load = persistence.prepare(options.resume_session_id, lifecycle.signal)
         preparation = await lifecycle.race(load, late=lambda late: late.release())
-        lifecycle.construct(preparation, options.agent_options)
+        route = options.agent_options
+        if options.restore_route and route.provider is None and route.model is None:
+            route = _last_route(loop, preparation.session, route)
+        lifecycle.construct(preparation, route)
         await lifecycle.set_up(options.setup)
-        agent = lifecycle.publish("resume")
-    except BaseException as error:
-        raise await lifecycle.fail(error) from None
-    return AgentHandle(agent, lifecycle.dispose)
+        lifecycle.publish("resume")
+    except BaseException:
+        await lifecycle.dispose()
+        raise
+    return lifecycle
+
+
+def _last_route(loop: AgentLoop, session: Session, options: AgentOptions) -> AgentOptions:
+    """The route of the session's last request; what stands in for it is said when it is not usable any more."""
+    header = session.request_header()
+    if header is None:
+        return options
+    provider, model = header["config"]["provider"], header["config"]["model"]
+    reason = loop.llm.usable(provider)
+    if reason is None:
+        return AgentOptions(provider, model, options.max_tokens)
+    text = 'session "%s" ran on %s/%s, which cannot be used now (%s); the default model answers instead'
+    loop.ctx.logger.warning(text, session.id, provider, model, reason)
+    return options
 
 
 def create_now(
@@ -119,7 +143,7 @@ class Lifecycle:
         self._preparation = preparation
         self._check()
         agent = Driver(self._loop, preparation.session, options)
-        scope = self._loop.ctx.scope(agent)
+        scope = self._loop.scopes.scope(agent)
         self._dispose_scope = scope.dispose
         agent.ctx = scope.ctx.extend(agent=agent)
         self.agent = agent
@@ -175,12 +199,16 @@ class Lifecycle:
         self._check()
         raise AssertionError("unreachable: the signal is aborted")
 
-    async def fail(self, error: BaseException) -> BaseException:
-        """Tear everything down, then answer ``error`` to raise."""
-        await self.dispose()
-        return error
-
     # -- teardown -------------------------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> None:
+        """End the agent at its next step boundary, after ``seconds`` at the latest."""
+        agent = self._constructed()
+        agent.retire()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await agent.when_idle()
+        await self.dispose()
 
     async def dispose(self) -> None:
         """End the agent; every caller waits for the same quiet point and cannot stop it by being cancelled."""
@@ -197,10 +225,11 @@ class Lifecycle:
         self._release_signal()
         if self.agent is not None:
             # Pending input stays in the log: whoever resumes the session finds it.
-            self.agent.cancel({"kind": "disposed"}, keep_inbox=True)
+            self.agent.retire()
+            self.agent.cancel(DISPOSED, keep_inbox=True)
             await self.agent.when_idle()
-            self.agent.closed = True
             await self.agent.tasks.join()
+            self.agent.closed = True
         if self._dispose_scope is not None:
             await self._dispose_scope()
         if self._detach_agent is not None:

@@ -10,10 +10,10 @@ calls. Everything the model sees and says is appended to the session first, in t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from dsh.cordis import AbortController, AbortSignal, HarnessError, error_chain
 from dsh.llm.assembler import BlockAssembler
@@ -40,7 +40,7 @@ from .tool_batch import ToolBatch
 
 if TYPE_CHECKING:
     from dsh.cordis import Context, Emit
-    from dsh.llm.types import Message
+    from dsh.llm.types import Message, StreamChunk
 
     from .agent import AbortCause, AgentOptions, AgentState, InboxTarget
     from .agent_loop import AgentLoop
@@ -48,8 +48,13 @@ if TYPE_CHECKING:
     from .system_prompt import Assembly
 
 T = TypeVar("T")
+ChunkStream: TypeAlias = "AsyncIterator[StreamChunk]"
 Phase = Literal["idle", "maintenance", "running"]
 
+ABORT_GRACE = 5.0
+"""Seconds that a model stream may run on after an abort before it is cut off."""
+
+DISPOSED: dict[str, Any] = {"kind": "disposed"}
 COMPLETED: dict[str, Any] = {"kind": "completed"}
 MAX_TOKENS: dict[str, Any] = {"kind": "max-tokens"}
 BLOCKED: dict[str, Any] = {"kind": "blocked"}
@@ -74,6 +79,7 @@ class Driver:
         self.session = session
         self.ctx: Context = loop.ctx  # replaced by the agent's own scope when it is constructed
         self.tasks = TaskOwner()
+        self.retired = False
         self.closed = False
         self.inbox = Inbox(session, self, self._notify)
         self._loop = loop
@@ -121,12 +127,16 @@ class Driver:
         finally:
             self._abort.abort(dict(cause))
 
+    def retire(self) -> None:
+        """Stop at the next step boundary and start nothing more; what is pending or still comes stays in the log."""
+        self.retired = True
+
     async def when_idle(self) -> None:
         while self._activity is not None:
             await asyncio.shield(self._activity)
 
     def run_maintenance(self, job: Callable[[AbortSignal], Awaitable[T]]) -> Awaitable[T]:
-        if self._phase != "idle":
+        if self._phase != "idle" or self.retired:
             raise HarnessError(f'agent "{self.id}" already has active work', code="AGENT_BUSY")
         self._begin("maintenance")
         try:
@@ -146,6 +156,8 @@ class Driver:
     # -- activity -------------------------------------------------------------------------------------------------
 
     def _wake(self, late: bool = False) -> None:
+        if self.retired:
+            return
         if self._phase == "idle":
             self._loop.agents.with_initiator(self, self._start)
         elif (self._phase == "maintenance" or late) and not self._disposed:
@@ -191,7 +203,7 @@ class Driver:
     async def _drive(self, turn: Turn | None) -> None:
         """Run turns until nothing is pending or one of them stops the driver."""
         try:
-            while turn is not None and await self._run_turn(turn) and self.inbox.has_pending:
+            while turn is not None and await self._run_turn(turn) and self.inbox.has_pending and not self.retired:
                 self._abort = AbortController()
                 self._wake_requested = False
                 self._drop_claim = False
@@ -229,10 +241,11 @@ class Driver:
             if turn.opening_failure is not None:
                 raise turn.opening_failure
             while True:
+                if self.retired:
+                    self.cancel(DISPOSED, keep_inbox=True)
                 signal.raise_if_aborted()
                 assembly, decision = await self._decide_step(turn, signal)
                 if isinstance(decision, Reject):
-                    turn.claim.settle()
                     end, go_on = BLOCKED, False
                     break
                 if not decision.messages and end is not None:
@@ -259,7 +272,7 @@ class Driver:
                 end = {"kind": "error", "error": _failure_of(error)}
                 self._report(error, turn.number, turn.step)
         except BaseException:  # the host ends this task: close the brackets, then let it
-            self._abort.abort({"kind": "disposed"})
+            self._abort.abort(DISPOSED)
             end = {"kind": "aborted", "reason": self._abort_cause()}
             raise
         finally:
@@ -287,7 +300,9 @@ class Driver:
 
         decision = await self._loop.ctx.waterfall(event, enter)
         signal.raise_if_aborted()
-        if not (isinstance(decision, Enter) and decision.messages):
+        if not isinstance(decision, (Enter, Reject)):
+            raise TypeError(f"agent/pre-step must answer Enter or Reject, not {type(decision).__name__}")
+        if isinstance(decision, Reject) or not decision.messages:
             turn.claim.settle()  # refused or emptied: a decision, not an accident
         return assembly, decision
 
@@ -349,13 +364,17 @@ class Driver:
         reply, sources = BlockAssembler(), []
         where = {"turn": turn.number, "step": turn.step}
         append = self.session.append
-        async with aclosing(request.stream()) as chunks:  # type: ignore[type-var]
-            async for chunk in chunks:
-                if signal.aborted:
-                    break
-                event = append("assistant/chunk", {**where, "chunk": chunk})
-                sources.append(event.seq)
-                reply.push(event.data["chunk"])
+        try:
+            async with _reading(request.stream(), signal) as chunks:
+                async for chunk in chunks:
+                    if signal.aborted:
+                        break
+                    event = append("assistant/chunk", {**where, "chunk": chunk})
+                    sources.append(event.seq)
+                    reply.push(event.data["chunk"])
+        except Exception:
+            if not signal.aborted:
+                raise
         if signal.aborted:
             if blocks := reply.interrupted_blocks():
                 self._log_reply(request, blocks, reply, sources, where, interrupted=True)
@@ -410,13 +429,32 @@ class Driver:
 
     def _abort_cause(self) -> dict[str, Any]:
         cause = self._abort.signal.reason
-        return cause if isinstance(cause, dict) else {"kind": "disposed"}
+        return cause if isinstance(cause, dict) else DISPOSED
 
     def _notify(self, event: Emit) -> None:
         notify(self._loop.ctx, event)
 
     def _report(self, error: BaseException, turn: int, step: int) -> None:
         self._notify(AgentError(agent=self, turn=turn, step=step, error=error))
+
+
+@asynccontextmanager
+async def _reading(stream: ChunkStream, signal: AbortSignal) -> AsyncIterator[ChunkStream]:
+    """Close ``stream`` at the end, and cut it off if it outlives an abort by ``ABORT_GRACE``.
+
+    The timer exists only from the abort on. Raises ``TimeoutError`` when the stream had to be cut off.
+    """
+    clock = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        undo = signal.on_abort(lambda: limit.reschedule(clock.time() + ABORT_GRACE))
+        try:
+            yield stream
+        finally:
+            try:
+                if (close := getattr(stream, "aclose", None)) is not None:
+                    await close()
+            finally:
+                undo()
 
 
 def _last_turn(session: Session) -> int:

@@ -172,7 +172,7 @@ class Inbox:
             try:
                 pending = self._lists[data["target"]]
                 start, count, inserted = data["start"], data.get("removedCount", 0), data["inserted"]
-                if not (type(start) is int and type(count) is int and 0 <= start and 0 <= count):
+                if not (type(start) is int and type(count) is int and min(start, count) >= 0):
                     raise ValueError
                 if start + count > len(pending) or not all(isinstance(message["id"], str) for message in inserted):
                     raise ValueError

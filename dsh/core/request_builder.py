@@ -125,7 +125,7 @@ class RequestBuilder:
 
     def _log_header(self, config: CallConfig, prepared: PreparedCall | None, system: str, assembly: Assembly) -> None:
         session = self._agent.session
-        defaults = {name: True for name in sorted(prepared.adapter_defaults)} if prepared is not None else {}
+        defaults = dict.fromkeys(sorted(prepared.adapter_defaults), True) if prepared is not None else {}
         header = canonical_header(
             {"config": config.to_wire(), "adapterDefaults": defaults, "system": system, "tools": list(assembly.tools)}
         )

@@ -220,6 +220,10 @@ class SessionPersistence(Service, name="sessionPersistence"):
         """Take the right to write a named new session before it is published. Backends without leases do nothing."""
         return None
 
+    def unreserve(self, session: Session) -> None:
+        """Give back what :meth:`reserve` took for a session that was never published."""
+        return None
+
 
 # -- default model ------------------------------------------------------------------------------------------------
 

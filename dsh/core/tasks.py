@@ -13,8 +13,8 @@ T = TypeVar("T")
 class TaskOwner:
     """Holds strong references to the tasks of one component and waits for them.
 
-    Not a task group: a task that fails does not touch its siblings. Every task started here is expected to report
-    its own failures; whatever still escapes surfaces through :meth:`join`.
+    Not a task group: a task that fails does not touch its siblings. Every task started here reports its own failures
+    or has somebody who awaits it.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,10 @@ class TaskOwner:
         return task
 
     async def join(self) -> None:
-        """Wait until no task is left, the calling one excepted; raises the first failure that escaped a task."""
+        """Wait until no task is left, the calling one excepted."""
         current = asyncio.current_task()
         while pending := [task for task in self._tasks if task is not current]:
-            done, _ = await asyncio.wait(pending)
-            for task in done:
-                if not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
+            await asyncio.wait(pending)
 
     def __len__(self) -> int:
         return len(self._tasks)

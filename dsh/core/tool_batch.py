@@ -12,10 +12,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.jsonio import JsonValue, decode
-from dsh.llm.message import create_tool_result_message
+from dsh.llm.message import create_tool_result_message, text_block
 
-from .tools import ToolInput
 from .texts import ABORTED_BEFORE_DISPATCH
+from .tools import ToolInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,26 +86,21 @@ class ToolBatch:
 
     async def _run_group(self) -> None:
         """One exclusive call, or a pool of safe ones up to the next call that is not."""
-        exclusive = not self._is_parallel()
-        cap = 1 if exclusive else self._loop.max_parallel_tool_calls
+        cap = self._loop.max_parallel_tool_calls if self._next_is_parallel() else 0
+        await self._start()
         while True:
             while self._started and self._started[0].settled:
                 await self._commit(self._started.popleft())
             running = [one.body for one in self._started if one.body is not None and not one.body.done()]
-            if self._waiting and not self._signal.aborted and len(running) < cap and self._may_start(exclusive):
+            if self._waiting and not self._signal.aborted and len(running) < cap and self._next_is_parallel():
                 await self._start()
-                if exclusive:
-                    cap = 0
             elif running:
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             elif not self._started:
                 return
 
-    def _is_parallel(self) -> bool:
+    def _next_is_parallel(self) -> bool:
         return self._tools.execution_mode(self._waiting[0][0]) == "parallel"
-
-    def _may_start(self, exclusive: bool) -> bool:
-        return exclusive or self._is_parallel()
 
     async def _start(self) -> None:
         call, raw = self._waiting.popleft()
@@ -138,10 +133,9 @@ class ToolBatch:
     def _skip(self, call: ToolInput, raw: str) -> None:
         """Answer a call that will never start, without telling result observers."""
         event = self._log_call(call, raw)
-        content = [{"type": "text", "text": ABORTED_BEFORE_DISPATCH}]
         data = {
             **self._where,
-            "message": create_tool_result_message(call.call_id, content, is_error=True),
+            "message": create_tool_result_message(call.call_id, [text_block(ABORTED_BEFORE_DISPATCH)], is_error=True),
             "error": {"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"},
         }
         self._agent.session.append("tool/result", data, "append", (event.seq,))

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-
-from dsh.core.agent_events import AgentPreStep, AgentRequest
-
-from dsh.core.session import Session
 from dsh.cordis.jsonio import encode
+from dsh.core.agent_events import AgentPreStep, AgentRequest
+from dsh.core.session import Session
 from dsh.llm.call_config import CallConfig
 from dsh.llm.message import create_user_message
 from dsh.llm.service import LlmStream
@@ -257,7 +255,7 @@ async def test_an_agent_without_a_route_asks_the_default_model_at_each_turn() ->
             return self.route
 
     async with spine([text_reply("a"), tool_reply(("work", "{}")), text_reply("b")]) as s:
-        chooser = Fixed()
+        chooser = Fixed(s.root)
         s.root.provide(chooser)
         agent = s.agent(provider=None, model=None)
 
