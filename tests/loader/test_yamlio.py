@@ -1,0 +1,215 @@
+"""The YAML dialect: what is typed, what is refused and where, what survives writing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsh.loader.yamlio import (
+    Expr,
+    YamlError,
+    YamlList,
+    YamlMap,
+    detach,
+    dump_yaml,
+    find_mark,
+    parse_json,
+    parse_yaml,
+    read_config,
+    same_value,
+)
+
+both_parsers = pytest.mark.parametrize("pure", [False, True], ids=["c", "pure"])
+
+TABLE: list[tuple[str, Any]] = [
+    ("~", None),
+    ("null", None),
+    ("Null", None),
+    ("NULL", None),
+    ("", None),
+    ("true", True),
+    ("True", True),
+    ("TRUE", True),
+    ("false", False),
+    ("False", False),
+    ("FALSE", False),
+    ("0", 0),
+    ("-7", -7),
+    ("+5", 5),
+    ("010", 10),
+    ("1_000", 1000),
+    ("0b101", 5),
+    ("0o17", 15),
+    ("0xFf", 255),
+    ("-0x10", -16),
+    ("1.5", 1.5),
+    ("1e3", 1000.0),
+    ("-2.5E-1", -0.25),
+    (".5", 0.5),
+    (".inf", math.inf),
+    ("-.inf", -math.inf),
+    ("off", "off"),
+    ("no", "no"),
+    ("on", "on"),
+    ("yes", "yes"),
+    ("y", "y"),
+    ("2024-01-01", "2024-01-01"),
+    ("12:30:00", "12:30:00"),
+    ("=", "="),
+    ("tRue", "tRue"),
+    ("1_", "1_"),
+    ("0o8", "0o8"),
+    ('"5"', "5"),
+    ("'true'", "true"),
+]
+
+
+@both_parsers
+@pytest.mark.parametrize(("text", "value"), TABLE, ids=[text or "empty" for text, _ in TABLE])
+def test_b01a_plain_scalars(text: str, value: Any, pure: bool) -> None:
+    read = parse_yaml(f"x: {text}\n", pure=pure)["x"]
+    assert read == value and type(read) is type(value)
+
+
+@both_parsers
+def test_b01b_nan_and_keys(pure: bool) -> None:
+    value = parse_yaml("{a: .nan, 1: x, on: y, ~: z, true: t}", pure=pure)
+    assert math.isnan(value["a"])
+    assert list(value) == ["a", "1", "on", "~", "true"]
+
+
+@both_parsers
+def test_b01c_expression_tags(pure: bool) -> None:
+    value = parse_yaml("a: !!js ctx.x ?? 1\nb: !expr 'x: y'\nc: !env HOME:/root\nd: {__jsExpr: 1 + 1}\n", pure=pure)
+    assert value["a"] == Expr("ctx.x ?? 1", "!!js")
+    assert value["b"] == Expr("x: y", "!expr")
+    assert value["c"] == Expr("HOME:/root", "!env")
+    assert value["d"] == Expr("1 + 1", "!!js")
+    long = parse_yaml("a: !<tag:yaml.org,2002:js> x\n", pure=pure)
+    assert long["a"] == Expr("x", "!!js")
+
+
+@both_parsers
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, 'the key "a" stands twice (first in line 1)'),
+        ("x:\n  1: a\n  '1': b\n", 3, 'the key "1" stands twice'),
+        ("a: !!js\n", 1, "!!js needs an expression"),
+        ("a: !!js ''\n", 1, "!!js needs an expression"),
+        ("a: {__jsExpr: ''}\n", 1, "needs an expression"),
+        ("a: 1\nb: !foo x\n", 2, "the tag !foo is not known here (allowed: !!js, !expr, !env)"),
+        ("a: !!python/object:os.system x\n", 1, "not known here"),
+        ("a: !!binary aGk=\n", 1, "not known here"),
+        ("a: !!timestamp 2024-01-01\n", 1, "not known here"),
+        ("a: !!set {x}\n", 1, "not known here"),
+        ("a: !!js [x]\n", 1, "before a single value"),
+        ("a: x: y\n", 1, "needs quotes"),
+        ("a:\n\t- b\n", 2, "not tabs"),
+        ("a: @x\n", 1, "needs quotes"),
+        ("---\na\n---\nb\n", 3, "a second document"),
+        ("a: *x\n", 1, "alias"),
+        ("a: \x01\n", 1, "control character"),
+        ("? [a]\n: b\n", 1, "a key must be a single word"),
+        ("a: 'x\n", 2, "end of stream"),
+        ("a: " + "9" * 5000, 1, "too many digits"),
+        ("&a [*a]", 1, "alias that contains itself"),
+        ("a: [" * 3 + "[" * 300 + "]" * 300 + "]" * 3, 1, ""),
+    ],
+)
+def test_b01d_refused_with_the_line(text: str, line: int, says: str, pure: bool) -> None:
+    with pytest.raises(YamlError) as caught:
+        parse_yaml(text, file="cordis.yml", pure=pure)
+    assert says in caught.value.reason
+    assert str(caught.value).startswith("cordis.yml:")
+    if says:
+        assert caught.value.line == line
+
+
+@both_parsers
+def test_aliases_are_copied_and_merges_fill_gaps(pure: bool) -> None:
+    value = parse_yaml("a: &a {x: [1], y: 2}\nb: {<<: *a, y: 3}\nc: *a\n", pure=pure)
+    assert value["b"] == {"y": 3, "x": [1]}
+    value["c"]["x"].append(2)
+    assert value["a"]["x"] == [1]
+
+
+def test_repeated_aliases_cannot_explode() -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 8)]
+    with pytest.raises(YamlError, match="aliases may repeat too much"):
+        parse_yaml("\n".join(lines))
+
+
+@both_parsers
+def test_every_key_and_item_has_a_place(pure: bool) -> None:
+    value = parse_yaml("- id: a\n  config:\n    deep:\n      - one\n      - {two: 2}\n", file="f.yml", pure=pure)
+    assert value.mark == ("f.yml", 1, 1)
+    assert find_mark(value, [0, "config", "deep", 1, "two"]) == ("f.yml", 5, 10)
+    assert find_mark(value, [0, "config", "deep", 1]) == ("f.yml", 5, 9)
+    assert find_mark(value, [0, "config", "missing", "x"]) == ("f.yml", 2, 3)
+    copy = detach(value)
+    copy[0]["config"]["deep"].append("x")
+    assert len(value[0]["config"]["deep"]) == 2 and find_mark(copy, [0, "config"]) == ("f.yml", 2, 3)
+
+
+def test_json_files_have_places_too() -> None:
+    value = parse_json('[\n\t{"id": "a", "config": {"__jsExpr": "1"}}\n]', file="c.json")
+    assert value == [{"id": "a", "config": Expr("1")}]
+    assert find_mark(value, [0, "id"]).line == 2  # type: ignore[union-attr]
+    with pytest.raises(YamlError, match=r"c.json:2"):
+        parse_json('{\n"a": nope}', file="c.json")
+    with pytest.raises(YamlError, match="stands twice"):
+        parse_json('{"a": 1, "a": 2}', file="c.json")
+
+
+def test_files_may_begin_with_a_bom_and_must_be_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.yml"
+    path.write_bytes(b"\xef\xbb\xbf- caf\xc3\xa9\n")
+    assert read_config(path)[1] == ["café"]
+    path.write_bytes(b"- a\n- caf\xe9\n")
+    with pytest.raises(YamlError) as caught:
+        read_config(path, file="a.yml")
+    assert caught.value.line == 2 and "not UTF-8" in caught.value.reason
+
+
+def test_what_is_written_reads_back_equal() -> None:
+    value = {
+        "texts": [
+            "off",
+            "true",
+            "10",
+            "1e3",
+            "~",
+            "",
+            "a: b",
+            "# no",
+            "two\nlines\n",
+            "- x",
+            "é",
+            "0x1F",
+            "null",
+            "<<",
+        ],
+        "numbers": [0, -1, 1.5, 1e300, math.inf, 10**20],
+        "others": [None, True, False, [], {}, [[1], {"a": []}]],
+        "expressions": [Expr("ctx.a ?? 'x: y'"), Expr("[1, 2]", "!expr"), Expr("A:b", "!env"), Expr("a # b")],
+        "10": "key that looks like a number",
+    }
+    text = dump_yaml(value)
+    assert same_value(parse_yaml(text), value)
+    assert same_value(parse_yaml(text, pure=True), value)
+    assert "!!js ctx.a ?? 'x: y'" not in text.splitlines()[0]
+    assert dump_yaml(YamlMap({"a": YamlList([Expr("1 + 1")])})) == "a:\n- !!js 1 + 1\n"
+
+
+def test_equality_tells_flags_from_numbers_and_expressions_by_source() -> None:
+    assert same_value({"a": [1, Expr("x")]}, YamlMap({"a": YamlList([1.0, Expr("x")])}))
+    assert not same_value(True, 1)
+    assert not same_value([0], [False])
+    assert not same_value(Expr("x"), Expr("x", "!expr"))
+    assert not same_value({"a": None}, {})
+    assert not same_value("x", Expr("x"))
