@@ -14,6 +14,7 @@ from dsh.cordis import AbortController, AbortSignal, Context, Disposer, Emit, Se
 from dsh.llm.adapter import Adapter, AdapterCall, ModelInfo, ProviderInfo
 from dsh.llm.call_config import CallConfig
 from dsh.llm.content import with_source, without_images
+from dsh.llm.directory import ConfigurableProvider, Directory, DiscoveredModel, Discovery, DiscoveryQuery
 from dsh.llm.failure import LlmError, failed_finish
 from dsh.llm.model_info import check_catalog, check_model_info
 from dsh.llm.retry_policy import RetryPolicy
@@ -24,6 +25,8 @@ __all__ = [
     "Adapter",
     "AdapterHandle",
     "AdaptersUpdated",
+    "DirectoryHandle",
+    "DiscoveryQuery",
     "Llm",
     "LlmStream",
     "PreparedCall",
@@ -82,6 +85,29 @@ class AdapterHandle:
         return self._disposer() if self._disposer is not None else None
 
 
+class DirectoryHandle:
+    """One plugin's entries of the directory of configurable providers."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._disposer: Disposer | None = None
+        self._gone = False
+
+    def replace(self, entries: Sequence[ConfigurableProvider]) -> None:
+        """Offer exactly these from now on. Raises as the registration does, then ``REGISTRATION_DISPOSED``."""
+        if self._gone:
+            raise LlmError.of("REGISTRATION_DISPOSED", "this directory registration was disposed")
+        self._directory.put(self, entries)
+
+    def dispose(self) -> Any:
+        """Withdraw the entries. Repeating it does nothing."""
+        return self._disposer() if self._disposer is not None else None
+
+    def _leave(self) -> None:
+        self._gone = True
+        self._directory.remove(self)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedCall:
     """A call bound to one adapter and the facts it had at that moment; good for one `stream`.
@@ -121,6 +147,7 @@ class Llm(Service, name="llm"):
         super().__init__(ctx)
         self._registrations: list[_Registration] = []
         self._owners: dict[str, _Registration] = {}
+        self._directory = Directory(self._announce)
 
     # Registration
 
@@ -174,7 +201,42 @@ class Llm(Service, name="llm"):
         """Swap the routes in one step, then say so."""
         registration.routes = routes
         self._owners = {provider: entry for entry in self._registrations for provider in entry.routes}
+        self._announce()
+
+    def _announce(self) -> None:
         self.ctx.emit(AdaptersUpdated())
+
+    # What could be configured
+
+    @owned
+    def register_configurable_providers(
+        self, caller: Context, entries: Sequence[ConfigurableProvider]
+    ) -> DirectoryHandle:
+        """Offer providers for configuration until the calling plugin unloads or the handle is disposed.
+
+        Raises ``INVALID_DIRECTORY`` or ``DUPLICATE_DIRECTORY`` and changes nothing.
+        """
+        handle = DirectoryHandle(self._directory)
+
+        def enter() -> Callable[[], None]:
+            self._directory.put(handle, entries)
+            return lambda: handle._leave()
+
+        handle._disposer = caller.effect(enter, "llm.register_configurable_providers")
+        return handle
+
+    def list_configurable_providers(self) -> list[ConfigurableProvider]:
+        """What could run, whether it does or not, in registration order."""
+        return self._directory.entries()
+
+    @owned
+    def register_model_discovery(self, caller: Context, ns: str, discovery: Discovery) -> Disposer:
+        """Answer `discover_models` for namespace `ns`. Raises ``INVALID_DISCOVERY``, ``DUPLICATE_DISCOVERY``."""
+        return caller.effect(lambda: self._directory.add_discovery(ns, discovery), f"llm.model_discovery({ns})")
+
+    async def discover_models(self, ns: str, query: DiscoveryQuery) -> list[DiscoveredModel]:
+        """The models of an endpoint that is not configured yet. Raises ``NO_DISCOVERY``, ``INVALID_DISCOVERY``."""
+        return await self._directory.discover(ns, query)
 
     # Questions
 

@@ -29,6 +29,9 @@ def apply(ctx: Context, config: Config, llm: Llm) -> None:
     section = install_settings_section(ctx, name, Config, config, on_change=refresh)
     adapter = DeepSeekAdapter(ctx, section.get)
     ctx.defer(adapter.close)
+    llm.register_configurable_providers(
+        [{"provider": ROUTE, "displayName": "DeepSeek", "settingsNs": name, "settingsPath": [], "declared": True}]
+    )
     handle = llm.register_adapter([ROUTE], adapter)
 
     def row_changed() -> None:
