@@ -35,6 +35,7 @@ from dsh.models.local_server import Endpoint, LocalServer
 __all__ = ["Config", "LocalAdapter", "apply", "name", "pull"]
 
 ROUTE = "local"
+FETCHED_MODEL = "smollm2-135m"
 INSTALL = 'pip install "dsh[local]"'
 name = "llm-local"
 
@@ -65,13 +66,15 @@ class Config(ConfigModel):
     max_tokens: int = field(512, min=1, unit="tokens", description="Output cap when nothing else says")
 
     def cross_check(self) -> Iterable[tuple[str, str]]:
-        ids = [DEFAULT_MODEL, *(model.id for model in self.models)]
+        ids = [self.default_model, *(model.id for model in self.models)]
         for index, model in enumerate(self.models):
             if model.id in ids[: index + 1]:
                 yield f"models[{index}].id", f'stands twice: "{model.id}"'
 
-
-DEFAULT_MODEL = "default"
+    @property
+    def default_model(self) -> str:
+        """Id of the model at `modelPath`: the file's name, or the one that is fetched."""
+        return Path(self.model_path).stem if self.model_path else FETCHED_MODEL
 
 
 def apply(ctx: Context, config: Config, llm: Llm) -> None:
@@ -243,14 +246,15 @@ class LocalAdapter(Adapter):
         """Path and window of each model by its id."""
         config = self._config
         default = Path(config.model_path).expanduser() if config.model_path else model_file(self._home)
-        models = {DEFAULT_MODEL: (default, config.context_window)}
+        models = {config.default_model: (default, config.context_window)}
         for entry in config.models:
             models[entry.id] = (Path(entry.model_path).expanduser(), entry.context_window or config.context_window)
         return models
 
-    def _missing(self, model: str = DEFAULT_MODEL) -> LlmError | None:
-        """What a call of `model` lacks."""
+    def _missing(self, model: str | None = None) -> LlmError | None:
+        """What a call of `model` (or of the default one) lacks."""
         models = self._models()
+        model = model or self._config.default_model
         if model not in models:
             text = f'the local route has no model "{model}"; it has {", ".join(models)}'
             return LlmError.of("UNKNOWN_MODEL", text)
@@ -280,7 +284,7 @@ async def _payloads(reply: Reply) -> AsyncGenerator[dict[str, Any], None]:
     """The objects of a stream. Raises `LlmError` for an error among them, bad JSON and an early end."""
     async for events in reply.batches():
         for event in events:
-            if event.data == b"[DONE]":
+            if event.data[:6] == b"[DONE]":
                 return
             try:
                 payload = orjson.loads(event.data)

@@ -47,6 +47,10 @@ class Stack:
         messages = more.pop("messages", None) or [create_user_message(text)]
         return LlmRequest(config, messages, **more)
 
+    def request_like(self, config: CallConfig) -> LlmRequest:
+        """A one-message request with exactly this config."""
+        return LlmRequest(config, [create_user_message("hi")])
+
     async def reply(self, text: str = "hi", **more: Any) -> BlockAssembler:
         """The assembled reply to one request."""
         reply = BlockAssembler()

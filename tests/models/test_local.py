@@ -106,7 +106,7 @@ def test_the_prompt_is_compact_and_keeps_the_latest_exchanges() -> None:
     history = [
         *[create_user_message(f"old {n} " + "x" * 300) for n in range(10)],
         create_user_message("list"),
-        create_assistant_message([call], "local", "default"),
+        create_assistant_message([call], "local", "m"),
         create_tool_result_message("c", [text_block("a.txt\nb.txt")]),
         create_user_message("context", {"kind": "plugin", "plugin": "p"}),
     ]
@@ -142,13 +142,13 @@ async def route(
 
 async def ask(llm: Llm, text: str, **more: Any) -> BlockAssembler:
     reply, grammar = BlockAssembler(), StreamGrammar()
-    for chunk in await collect(llm.stream(request("local", more.pop("model", "default"), text, **more))):
+    for chunk in await collect(llm.stream(request("local", more.pop("model", "model"), text, **more))):
         assert grammar.check(chunk) is None
         reply.push(chunk)
     return reply
 
 
-def server_of(adapter: LocalAdapter, model: str = "default") -> LocalServer:
+def server_of(adapter: LocalAdapter, model: str = "model") -> LocalServer:
     return adapter._servers[model]
 
 
@@ -196,7 +196,7 @@ async def test_native_mode_sends_tools_and_none_mode_does_not(tmp_path: Path, mo
 
 async def test_after_several_calls_in_a_row_an_answer_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call: Any = {"type": "tool-call", "id": "c", "name": "bash", "arguments": "{}"}
-    step = [create_assistant_message([call], "local", "default"), create_tool_result_message("c", [text_block("x")])]
+    step = [create_assistant_message([call], "local", "m"), create_tool_result_message("c", [text_block("x")])]
     sent: list[Any] = []
     async with route(tmp_path, monkeypatch, maxToolSteps=2) as (llm, adapter, _):
         post = adapter._post
@@ -253,7 +253,7 @@ async def test_an_abort_while_the_server_starts_leaves_no_process(
     async with route(tmp_path, monkeypatch) as (llm, adapter, _):
         controller = AbortController()
         task = asyncio.create_task(
-            collect(llm.stream(request("local", "default", "hi", tools=[BASH], signal=controller.signal)))
+            collect(llm.stream(request("local", "model", "hi", tools=[BASH], signal=controller.signal)))
         )
         while not adapter._servers or server_of(adapter).pid is None:
             await asyncio.sleep(0)
@@ -266,7 +266,7 @@ async def test_an_abort_while_the_server_starts_leaves_no_process(
 
 async def test_an_early_stop_leaves_the_server_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with route(tmp_path, monkeypatch) as (llm, adapter, _):
-        stream = llm.stream(request("local", "default", "hello", tools=[BASH]))
+        stream = llm.stream(request("local", "model", "hello", tools=[BASH]))
         async with aclosing(stream) as chunks:  # type: ignore[type-var]
             async for _chunk in chunks:
                 break
@@ -313,10 +313,11 @@ async def test_without_the_extra_or_the_file_the_route_says_what_to_install(
         llm = root[Llm]
         monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: None)
         assert 'pip install "dsh[local]"' in (llm.usable("local") or "")
-        assert (await ask(llm, "hi")).finish["failure"]["code"] == "LOCAL_MODEL"
+        assert (await ask(llm, "hi", model="smollm2-135m")).finish["failure"]["code"] == "LOCAL_MODEL"
         monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: name)
         assert "dsh local pull" in (llm.usable("local") or "")
-        assert (await llm.list_models("local"))[0]["context"] == {"contextWindow": 8192}
+        (listed,) = await llm.list_models("local")
+        assert listed["id"] == "smollm2-135m" and listed["context"] == {"contextWindow": 8192}
 
 
 # Fetching the model
@@ -366,9 +367,9 @@ async def test_b53b_the_real_model_is_fetched_and_answers(tmp_path: Path) -> Non
         await root.plugin(local, {})
         llm = root[Llm]
         assert llm.usable("local") is None
-        plain = await ask(llm, "What is the capital of France?")
+        plain = await ask(llm, "What is the capital of France?", model="smollm2-135m")
         assert plain.finish["kind"] in ("stop", "max-tokens") and "Paris" in plain.blocks()[0]["text"]
-        action = await ask(llm, "List the files in this directory.", tools=[BASH])
+        action = await ask(llm, "List the files in this directory.", model="smollm2-135m", tools=[BASH])
         assert action.finish["kind"] in ("stop", "tool-calls") and len(action.blocks()) == 1
         for call in action.tool_calls():
             assert isinstance(json.loads(call["arguments"])["command"], str)

@@ -245,6 +245,8 @@ def _transport_error(error: httpx.HTTPError, where: str) -> LlmError:
         message = f"the proxy on the way to {where} failed: {text}"
     elif isinstance(error, httpx.ConnectError):
         message = f"cannot connect to {where}: {text}"
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            message += "; if the certificate is your own, name its authority's file in SSL_CERT_FILE"
     else:
         message = f"the connection to {where} broke: {text}"
     return LlmError.of("TRANSPORT", message)

@@ -175,7 +175,7 @@ async def _chunks(reply: Reply, where: str, key: str | None) -> AsyncGenerator[S
             if events is None:
                 break
             for event in events:
-                if event.data == b"[DONE]":
+                if event.data[:6] == b"[DONE]":
                     for chunk in reader.close():
                         yield chunk
                     await reply.drain()
