@@ -18,8 +18,7 @@ class Config(ConfigModel):
 
 
 def apply(ctx: Context, config: Config) -> None:
-    home = ctx.get("dshHomePath")
-    path = Path(config.path) if config.path else Path(home("turns.log") if home else "turns.log")
+    path = Path(config.path) if config.path else (ctx.get("dshHomePath") or Path()) / "turns.log"
     steps: dict[str, int] = {}
 
     def write(line: str) -> None:

@@ -1,10 +1,88 @@
-"""placeholder"""
+"""``dsh config``: the composition, looked at without starting it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None)
+from dsh.cli.output import fail, print_json
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The composition, without starting it.")
+
+File = Annotated[Path | None, typer.Argument(help="The composition; ./cordis.yml or the packaged one otherwise.")]
+Patch = Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="ROW.KEY=VALUE", help="One config key; repeatable.")]
 
 
 @app.command()
-def config() -> None:
-    """config command."""
+def show(
+    file: File = None,
+    patch: Patch = None,
+    set_: Sets = None,
+    default: Annotated[bool, typer.Option("--default", help="Without the layers over the file.")] = False,
+) -> None:
+    """Print the composed rows as one document, each run of rows with its origin."""
+    from dsh.loader.offline import show as compose
+    from dsh.loader.problems import LoadError
+
+    try:
+        text, warnings = compose(_source(file, patch, set_), user_layers=not default)
+    except LoadError as error:
+        fail(str(error))
+    typer.echo(text, nl=False)
+    for warning in warnings:
+        typer.echo(f"dsh: {warning}", err=True)
+
+
+@app.command()
+def check(
+    file: File = None,
+    patch: Patch = None,
+    set_: Sets = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Parse, resolve and validate everything without starting it; exit code 1 when something is wrong."""
+    from dsh.loader.offline import check as examine
+    from dsh.loader.problems import LoadError
+
+    source = _source(file, patch, set_)
+    try:
+        result = examine(source)
+        problems, warnings, rows = list(result.problems), list(result.warnings), result.rows
+    except LoadError as error:
+        problems, warnings, rows = list(error.problems), list(error.warnings), 0
+    if as_json:
+        found = {"problems": [_wire(each) for each in problems], "warnings": [_wire(each) for each in warnings]}
+        print_json({"ok": not problems, "rows": rows, **found})
+    else:
+        for warning in warnings:
+            typer.echo(f"dsh: warning: {warning}", err=True)
+        for problem in problems:
+            typer.echo(f"dsh: {problem}", err=True)
+        if not problems:
+            typer.echo(f"{source.shown}: {rows} rows, nothing wrong")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _source(file: Path | None, patch: list[Path] | None, sets: list[str] | None) -> Any:
+    from dsh.cli.host import default_config
+    from dsh.loader.boot import make_source
+
+    return make_source(file or default_config(), overlays=patch or (), sets=sets or ())
+
+
+def _wire(problem: Any) -> dict[str, Any]:
+    fields = {
+        "message": problem.message,
+        "file": problem.file,
+        "line": problem.line,
+        "row": problem.row,
+        "key": problem.key,
+        "plugin": problem.plugin,
+        "allowed": list(problem.allowed) or None,
+        "nearest": problem.nearest,
+    }
+    return {key: value for key, value in fields.items() if value is not None}

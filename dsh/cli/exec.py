@@ -1,10 +1,80 @@
-"""placeholder"""
+"""``dsh exec``: one task, then leave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+
+from dsh.cli.output import fail
+from dsh.cli.run import FORMATS, enter_folder, watch_changes
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
-def exec() -> None:
-    """exec command."""
+@app.command("exec")
+def exec_(
+    task: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.")],
+    config: Annotated[
+        Path | None, typer.Option(help="The composition; ./cordis.yml or the packaged one otherwise.")
+    ] = None,
+    patch: Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="ROW.KEY=VALUE", help="One config key; repeatable.")
+    ] = None,
+    cwd: Annotated[Path | None, typer.Option(help="Work in this folder.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="Model instead of the default.")] = None,
+    session: Annotated[str | None, typer.Option(help="Continue this session: id or unique beginning.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Cancel the run after this many seconds.")] = None,
+    output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
+) -> None:
+    """Run one task and print its final text; exit code 0 when the turn completed."""
+    if output not in FORMATS:
+        raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
+    from dsh.cli.host import default_config
+
+    chosen = (config or default_config()).absolute()
+    patches = [path.absolute() for path in patch or ()]
+    enter_folder(cwd)
+    session_id = None
+    if session is not None:
+        from dsh.cli.sessions import find
+
+        session_id = find(session).id
+    raise typer.Exit(run_task(chosen, task, patches, set_ or (), output, model, session_id, timeout))
+
+
+def run_task(
+    config: Path,
+    task: str,
+    patches: Any = (),
+    sets: Any = (),
+    output: str = "text",
+    model: str | None = None,
+    session_id: str | None = None,
+    timeout: float | None = None,
+) -> int:
+    """Run the one-shot runner on a composition; the exit code."""
+    from dsh.cli.host import Launch, run
+    from dsh.interfaces.stdout import claim_stdout
+
+    if task == "-":
+        task = sys.stdin.read()
+    if not task.strip():
+        fail("the task is empty", 2)
+    provider, _, name = (model or "").partition("/")
+    if model is not None and not (provider and name):
+        fail(f"--model {model}: expected PROVIDER/MODEL, such as deepseek-official/deepseek-flash", 2)
+    given = {
+        "task": task,
+        "output": output,
+        "provider": provider or None,
+        "model": name or None,
+        "sessionId": session_id,
+        "timeoutSeconds": timeout,
+    }
+    row = {"id": "headless", "name": "dsh-headless", "config": {k: v for k, v in given.items() if v is not None}}
+    alone = {"startConfiguredAgents": False}
+    return run(Launch(config, patches, sets, [row], watch_changes(False), alone, claim_stdout()))

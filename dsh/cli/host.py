@@ -16,27 +16,35 @@ from dsh.cli.output import fail
 if TYPE_CHECKING:
     from dsh.cordis import Context
     from dsh.interfaces.stdout import LineOutput
+    from dsh.loader.boot import App
 
 GRACE_SECONDS = 5.0
+"""How long a graceful shutdown may take before the process leaves anyway."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """What a command wants to run.
+    """What a command wants to run: a file, the user's layers over it, and a layer of the command's own.
 
-    ``rows`` are added to the composition by the command itself; ``disabled`` names rows it switches off;
-    ``values`` are root values that plugins may read; ``stdout`` claims standard output for protocol lines.
+    ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
+    root values that plugins may read; ``stdout`` is given when standard output carries lines for programs.
     """
 
     config: Path
     patches: Sequence[Path] = ()
     sets: Sequence[str] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    disabled: Sequence[str] = ()
-    watch: bool = True
-    own_interrupts: bool = False
+    changes: Sequence[Mapping[str, Any]] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     stdout: LineOutput | None = None
+
+
+def default_config() -> Path:
+    """The composition that runs when no file is named: ``./cordis.yml``, else the packaged starter."""
+    from dsh.cli.starter import starter_folder
+
+    here = Path("cordis.yml")
+    return here if here.is_file() else starter_folder() / "cordis.yml"
 
 
 def run(launch: Launch) -> int:
@@ -51,56 +59,12 @@ def run(launch: Launch) -> int:
         fail(str(error))
     for warning in environment.warnings:
         print(f"dsh: {warning}", file=sys.stderr)
-    exit_ = Exit()
-    values = {
-        "launchEnvironment": environment,
-        "dshHomePath": lambda *parts: str(home.join(*parts)),
-        "appExit": exit_.request,
-        "cmdlineArgs": lambda: (),
-        "configuredAgentSessions": {},
-        **launch.values,
-    }
-    if launch.stdout is not None:
-        values["stdout"] = launch.stdout
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(_main(launch, values, exit_))
-    if launch.stdout is not None:
-        launch.stdout.close()
-    return code
-
-
-class Exit:
-    """The one way out: whoever asks first decides the code; a second signal leaves at once."""
-
-    def __init__(self) -> None:
-        self.code: int | None = None
-        self._asked: asyncio.Event | None = None
-
-    def attach(self) -> None:
-        """Bind to the running loop and take over the process's signals."""
-        self._asked = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number, code in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
-            loop.add_signal_handler(number, self._signal, number, code)
-
-    def request(self, code: int = 0) -> None:
-        """Ask for shutdown with this exit code."""
-        if self.code is None:
-            self.code = code
-        if self._asked is not None:
-            self._asked.set()
-
-    async def wait(self) -> int:
-        """Return the code once somebody asked."""
-        assert self._asked is not None
-        await self._asked.wait()
-        assert self.code is not None
-        return self.code
-
-    def _signal(self, number: int, code: int) -> None:
-        if self.code is not None:
-            os._exit(128 + number)
-        self.request(code)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_main(launch, environment, home))
+    finally:
+        if launch.stdout is not None:
+            launch.stdout.close()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -108,8 +72,92 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         import uvloop
     except ImportError:
         return None
-    return uvloop.new_event_loop  # type: ignore[no-any-return]
+    return uvloop.new_event_loop
 
 
-async def _main(launch: Launch, values: Mapping[str, Any], exit_: Exit) -> int:
-    raise NotImplementedError
+async def _main(launch: Launch, environment: Any, home: Any) -> int:
+    from dsh.loader.boot import BootError, boot
+    from dsh.loader.patches import Layer
+
+    signals = Signals()
+    items = [*launch.changes, *([{"insert": list(launch.rows)}] if launch.rows else [])]
+
+    def prepare(root: Context) -> None:
+        signals.exit = root["appExit"]
+        root.provide("configuredAgentSessions", {})
+        for name, value in launch.values.items():
+            root.provide(name, value)
+        if launch.stdout is not None:
+            root.provide("stdout", launch.stdout)
+
+    starting = boot(
+        launch.config,
+        overlays=launch.patches,
+        sets=launch.sets,
+        inline=[Layer("the command line", items)] if items else (),
+        environment=environment,
+        home=home,
+        prepare=prepare,
+    )
+    try:
+        app = await _interruptible(starting.__aenter__(), signals)
+    except BootError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if app is None:
+        return signals.code or 0
+    try:
+        return await app.exit.wait()
+    finally:
+        await _leave(app, starting)
+
+
+async def _interruptible(starting: Any, signals: Signals) -> App | None:
+    """Boot, unless a signal comes first."""
+    task = asyncio.ensure_future(starting)
+    stopped = asyncio.ensure_future(signals.stopped.wait())
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+        if task.cancelled() or task.exception() is not None:
+            return None
+    app: App = task.result()
+    return app
+
+
+async def _leave(app: App, starting: Any) -> None:
+    """Dispose everything within the grace time; what misses it is named and left behind."""
+    leaving = asyncio.ensure_future(starting.__aexit__(None, None, None))
+    done, _ = await asyncio.wait({leaving}, timeout=GRACE_SECONDS)
+    if done:
+        try:
+            leaving.result()
+        except Exception as error:
+            print(f"dsh: shutdown: {error}", file=sys.stderr)
+        return
+    late = [each["name"] for each in app.root.inspect()["fibers"] if each.get("phase") not in (None, "pending")]
+    print(f"dsh: shutdown took longer than {GRACE_SECONDS:g} s, left: {', '.join(map(str, late))}", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(app.exit.code or 0)
+
+
+class Signals:
+    """The first signal asks for a graceful end, the second leaves at once."""
+
+    def __init__(self) -> None:
+        self.exit: Callable[[int], None] | None = None
+        self.code: int | None = None
+        self.stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number, code in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
+            loop.add_signal_handler(number, self._received, number, code)
+
+    def _received(self, number: signal.Signals, code: int) -> None:
+        if self.code is not None:
+            os._exit(128 + number)
+        self.code = code
+        self.stopped.set()
+        if self.exit is not None:
+            self.exit(code)

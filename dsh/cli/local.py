@@ -23,7 +23,8 @@ def pull() -> None:
 
     from dsh.cordis.errors import HarnessError
     from dsh.loader.home import resolve_home
-    from dsh.models.local_pull import model_file, pull as fetch
+    from dsh.models.local_pull import model_file
+    from dsh.models.local_pull import pull as fetch
 
     home = resolve_home()
     target = model_file(home)

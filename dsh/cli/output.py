@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -21,7 +22,7 @@ def print_json(value: Any) -> None:
     typer.echo(encode_str(snapshot_json(value)))
 
 
-def print_table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> None:
+def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> None:
     """Columns as wide as their longest cell; the last one is not padded."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     for row in [header, *rows]:

@@ -1,10 +1,121 @@
-"""placeholder"""
+"""``dsh resume``: go on with a stored session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsh.cli.output import fail
+from dsh.cli.run import FORMATS
+
+if TYPE_CHECKING:
+    from dsh.sessions.stored import StoredSession
+
 app = typer.Typer(rich_markup_mode=None)
+
+TAIL = 6
+"""Messages of the session that a console shows before the prompt."""
 
 
 @app.command()
-def resume() -> None:
-    """resume command."""
+def resume(
+    session: Annotated[str | None, typer.Argument(help="Id or unique beginning of one.")] = None,
+    task: Annotated[str | None, typer.Argument(help="One task to run; - reads it from standard input.")] = None,
+    last: Annotated[bool, typer.Option("--last", help="The session with the latest activity.")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="The composition; ./cordis.yml or the packaged one otherwise.")
+    ] = None,
+    patch: Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="ROW.KEY=VALUE", help="One config key; repeatable.")
+    ] = None,
+    output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
+    model: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="With a task: another model.")] = None,
+) -> None:
+    """Continue a finished, killed or cancelled session, in its own folder.
+
+    With a task it runs like `dsh exec`; without one like `dsh run`.
+    """
+    from dsh.cli.host import default_config
+    from dsh.cli.sessions import find
+
+    if output not in FORMATS:
+        raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
+    if last and session is not None:  # `dsh resume --last TASK`
+        if task is not None:
+            fail("give a session or --last, not both", 2)
+        session, task = None, session
+    if not last and session is None:
+        fail("name a session, or use --last; `dsh sessions list` shows them", 2)
+    chosen = (config or default_config()).absolute()
+    patches = [path.absolute() for path in patch or ()]
+    entry = find(session, last=last)
+    _refuse_if_open(entry)
+    _enter(entry)
+    if task is not None:
+        from dsh.cli.exec import run_task
+
+        raise typer.Exit(run_task(chosen, task, patches, set_ or (), output, model, entry.id))
+    raise typer.Exit(_continue(entry, chosen, patches, set_ or [], output))
+
+
+def _refuse_if_open(entry: StoredSession) -> None:
+    from dsh.sessions.stored import lease_state
+
+    state = lease_state(entry)
+    if state.locked:
+        fail(str(state.record.refusal(entry.id)))
+
+
+def _enter(entry: StoredSession) -> None:
+    """Work where the session worked; say so when that folder is gone."""
+    cwd = entry.header.cwd
+    if cwd is None or cwd == os.getcwd():
+        return
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        print(f"dsh: the session's folder {cwd} cannot be used ({error.strerror}); staying here", file=sys.stderr)
+
+
+def _continue(entry: StoredSession, config: Path, patches: list[Path], sets: list[str], output: str) -> int:
+    """Run the composition with the session in the place of one configured agent."""
+    from dsh.cli.host import Launch, run
+    from dsh.loader.boot import make_source
+    from dsh.loader.problems import LoadError
+
+    try:
+        rows = make_source(config, overlays=patches, sets=sets).read().parsed.rows
+    except LoadError as error:
+        fail(str(error))
+    row = next((row for row in rows if row.name.rpartition("dsh-")[2] == "agent-loop"), None)
+    if row is None:
+        fail(f"{config}: no row mounts the agent loop, so nothing can continue a session")
+    labels = _labels(row.config)
+    label = next((each for each in labels if entry.id.startswith(f"{each}-")), labels[0] if labels else None)
+    changes: list[dict[str, Any]] = []
+    if label is None:
+        label = "resumed"
+        own = row.config if isinstance(row.config, dict) else {}
+        changes = [{"id": row.id, "config": {**own, "agents": [{"id": label}]}}]
+    values = {"configuredAgentIdentities": {label: {"id": entry.id, "resume": True, "restoreRoute": True}}}
+    interactive = output == "text" and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive:
+        front: dict[str, Any] = {"id": "console", "name": "dsh-console", "config": {"agent": label, "tail": TAIL}}
+        return run(Launch(config, patches, sets, [front], changes, values))
+    from dsh.interfaces.stdout import claim_stdout
+
+    given = {"output": output, "agent": label, "requireAgents": True}
+    front = {"id": "event-stream", "name": "dsh.interfaces.event_stream", "config": given}
+    return run(Launch(config, patches, sets, [front], changes, values, claim_stdout()))
+
+
+def _labels(config: Any) -> list[str]:
+    agents = config.get("agents") if isinstance(config, dict) else None
+    if not isinstance(agents, list):
+        return []
+    return [each["id"] for each in agents if isinstance(each, dict) and isinstance(each.get("id"), str)]

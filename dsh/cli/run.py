@@ -1,10 +1,73 @@
-"""placeholder"""
+"""``dsh run``: load the plugin graph, start its agents, follow edits until told to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from dsh.cli.output import fail
+
 app = typer.Typer(rich_markup_mode=None)
+
+FORMATS = ("text", "json", "stream-json")
 
 
 @app.command()
-def run() -> None:
-    """run command."""
+def run(
+    file: Annotated[
+        Path | None, typer.Argument(help="The composition; ./cordis.yml or the packaged one otherwise.")
+    ] = None,
+    patch: Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="ROW.KEY=VALUE", help="One config key; repeatable.")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="First prompt for the agent.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Label of the agent to prompt; the first one otherwise.")] = None,
+    exit_when_idle: Annotated[bool, typer.Option(help="Leave once no agent works any more.")] = False,
+    no_watch: Annotated[bool, typer.Option("--no-watch", help="Do not follow edits of files.")] = False,
+    cwd: Annotated[Path | None, typer.Option(help="Work in this folder.")] = None,
+    output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
+) -> None:
+    """Load the plugin graph, start its agents and follow edits.
+
+    On a terminal a console opens; without one this is a daemon until a signal.
+    """
+    from dsh.cli.host import Launch, default_config
+    from dsh.cli.host import run as host
+
+    if output not in FORMATS:
+        raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
+    config = (file or default_config()).absolute()
+    patches = [path.absolute() for path in patch or ()]
+    enter_folder(cwd)
+    interactive = output == "text" and not exit_when_idle and sys.stdin.isatty() and sys.stdout.isatty()
+    front: dict[str, Any]
+    stdout = None
+    if interactive:
+        front = {"id": "console", "name": "dsh-console", "config": {"agent": agent, "prompt": prompt}}
+    else:
+        from dsh.interfaces.stdout import claim_stdout
+
+        stdout = claim_stdout()
+        config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
+        front = {"id": "event-stream", "name": "dsh.interfaces.event_stream", "config": config_}
+    raise typer.Exit(host(Launch(config, patches, set_ or (), [front], watch_changes(not no_watch), stdout=stdout)))
+
+
+def enter_folder(cwd: Path | None) -> None:
+    """Make ``cwd`` the process's folder, where agents without one of their own work."""
+    if cwd is None:
+        return
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        fail(f"--cwd {cwd}: {error.strerror}", 2)
+
+
+def watch_changes(watch: bool) -> list[dict[str, Any]]:
+    """Patch items that switch the row ``hmr`` off when nothing is to be watched."""
+    return [] if watch else [{"id": "hmr", "disabled": True}]

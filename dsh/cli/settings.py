@@ -1,10 +1,108 @@
-"""placeholder"""
+"""``dsh settings``: the user's document, over every composition and live in running ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None)
+from dsh.cli.output import fail, print_json, print_table
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Your settings, live in running compositions.")
+
+T = TypeVar("T")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Key = Annotated[str, typer.Argument(help="Section and key, e.g. agent-loop.maxParallelToolCalls.")]
+
+
+@app.command("list")
+def list_settings(as_json: AsJson = False) -> None:
+    """Every known setting with its value and the layer it comes from."""
+    values = _guarded(lambda: _document().values(_row_configs()))
+    if as_json:
+        print_json([{"key": each.key, "value": each.value, "layer": each.layer} for each in values])
+        return
+    print_table([(each.key, _shown(each.value), each.layer) for each in values], ("SETTING", "VALUE", "FROM"))
 
 
 @app.command()
-def settings() -> None:
-    """settings command."""
+def get(key: Key, as_json: AsJson = False) -> None:
+    """Print the value in force and, on a terminal, where it comes from."""
+    values = _guarded(lambda: _document().values(_row_configs()))
+    found = [each for each in values if each.key == key or each.key.startswith(f"{key}.")]
+    if not found:
+        from dsh.cordis.nearest import did_you_mean
+
+        fail(f'no setting "{key}"{did_you_mean(key, [each.key for each in values])}')
+    if as_json:
+        print_json([{"key": each.key, "value": each.value, "layer": each.layer} for each in found])
+    elif len(found) == 1 and found[0].key == key:
+        typer.echo(_shown(found[0].value))
+    else:
+        print_table([(each.key, _shown(each.value), each.layer) for each in found], ("SETTING", "VALUE", "FROM"))
+
+
+@app.command("set")
+def set_(key: Key, value: Annotated[str, typer.Argument(help="The value, written as in cordis.yml.")]) -> None:
+    """Store one value; a refused one changes nothing."""
+    from dsh.loader.yamlio import YamlError, detach, parse_yaml
+
+    try:
+        parsed = detach(parse_yaml(value, file="value"))
+    except YamlError as error:
+        fail(f"{key}: {error.reason}")
+    document = _document()
+    for warning in _guarded(lambda: document.set(key, parsed)):
+        typer.echo(f"dsh: {warning}", err=True)
+    typer.echo(f"{key} = {_shown(parsed)} ({document.shown})")
+
+
+@app.command()
+def unset(key: Key) -> None:
+    """Forget one value; the row's or the default answers again."""
+    document = _document()
+    for warning in _guarded(lambda: document.unset(key)):
+        typer.echo(f"dsh: {warning}", err=True)
+
+
+def _document() -> Any:
+    from dsh.loader.home import resolve_home
+    from dsh.settings.offline import OfflineSettings
+
+    return OfflineSettings(resolve_home())
+
+
+def _row_configs() -> dict[str, Any]:
+    """Configs of the rows of ``./cordis.yml`` by settings section, as far as they can be read without starting."""
+    from dsh.cli.host import default_config
+    from dsh.cordis.errors import HarnessError
+    from dsh.loader.boot import make_source
+
+    try:
+        rows = make_source(default_config()).read().parsed.rows
+    except HarnessError:
+        return {}
+    found: dict[str, Any] = {}
+    for row in rows:
+        name = row.name.removeprefix("@deepseek-ai/").removeprefix("dsh-")
+        if isinstance(row.config, dict):
+            found[name] = row.config
+    return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    from dsh.cordis.jsonio import encode_str, snapshot_json
+
+    return encode_str(snapshot_json(value))
+
+
+def _guarded(work: Callable[[], T]) -> T:
+    from dsh.cordis.errors import HarnessError
+
+    try:
+        return work()
+    except HarnessError as error:
+        fail(str(error))

@@ -10,14 +10,15 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
 from dsh.core.agent_events import AgentError
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
-from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.llm.message import create_user_message
 
 from .outcome import end_name, text_of
@@ -60,7 +61,7 @@ class Console:
         self._agent: Agent | None = None
         self._column_open = False
         self._last_interrupt = 0.0
-        self._calls: dict[str, str] = {}
+        self._exit: Callable[[int], None] = ctx.get("appExit")
 
     async def main(self) -> None:
         """Greet, then prompt until the user leaves."""
@@ -73,7 +74,7 @@ class Console:
         self._select(self._config.agent)
         if self._agent is None:
             self._line(self._style("31", "no agent to talk to: add one under agent-loop.config.agents"))
-            self._ctx["appExit"](1)
+            self._exit(1)
             return
         self._greet(self._agent)
         restore = self._own_interrupts()
@@ -83,7 +84,7 @@ class Console:
             await self._read_prompts()
         finally:
             restore()
-        self._ctx["appExit"](0)
+        self._exit(0)
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Console:
 
     def _interrupt(self) -> None:
         if self._interrupted_twice():
-            self._ctx["appExit"](130)
+            self._exit(130)
         elif self._agent is not None and self._agent.status == "running":
             self._line(self._style("33", "cancelling; Ctrl-C again leaves"))
             self._agent.cancel({"kind": "user"}, keep_inbox=True)
@@ -176,7 +177,6 @@ class Console:
         if event.type == "assistant/chunk":
             self._chunk(event.data["chunk"])
         elif event.type == "tool/call":
-            self._calls[event.data["callId"]] = event.data["name"]
             shown = one_line(event.data["arguments"])
             self._line(f"{self._style('36', event.data['name'])} {self._style('2', shown)}")
         elif event.type == "tool/result":

@@ -7,14 +7,16 @@ standard error and final answers on standard output.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
-from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.llm.message import create_user_message
 
 from .outcome import Outcome, outcome_of
@@ -30,6 +32,7 @@ class Config(ConfigModel):
     prompt: str | None = field(None, description="First prompt for the agent")
     agent: str | None = field(None, description="Label of the agent to prompt; the first one otherwise")
     exit_when_idle: bool = field(False, description="Leave once no agent works any more")
+    require_agents: bool = field(False, description="Leave with code 1 when a configured agent cannot start")
 
 
 def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop) -> None:
@@ -38,7 +41,7 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     if config.output == "stream-json":
         ctx.on(SessionAppended, reporter.session_event)
     ctx.on("hmr/reload", reporter.reloaded)
-    ctx.on("hmr/config-update-applied", reporter.applied)
+    ctx.on("loader/refreshed", reporter.applied)
     ctx.on("hmr/config-update-failed", reporter.refused)
     ctx.spawn(lambda: _main(ctx, config, agents, sessions, loop, reporter), name="event stream", critical=True)
 
@@ -47,7 +50,8 @@ class Reporter:
     """Turns events into lines."""
 
     def __init__(self, ctx: Context, config: Config) -> None:
-        self._out: LineOutput = ctx["stdout"] if ctx.get("stdout") is not None else ctx.get("stdout")  # type: ignore
+        self._out: LineOutput = ctx.get("stdout")
+        self.exit: Callable[[int], None] = ctx.get("appExit")
         self._json = config.output == "stream-json"
         self._format = config.output
 
@@ -109,24 +113,22 @@ class Reporter:
 async def _main(
     ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop, reporter: Reporter
 ) -> None:
-    import os
-
     loader = ctx.get("loader")
     if loader is not None:
         await loader.settle()
     await loop.configured.settled()
     reporter.ready(os.getpid(), loop.configured.sessions())
-    if failures := loop.configured.failures():
-        if config.exit_when_idle:
-            label, error = failures[0]
-            _say(f'agent "{label}" did not start: {describe_error(error)}')
-            ctx["appExit"](1)
-            return
+    failures = loop.configured.failures()
+    if failures and (config.exit_when_idle or config.require_agents):
+        label, error = failures[0]
+        _say(f'agent "{label}" did not start: {describe_error(error)}')
+        reporter.exit(1)
+        return
     agent = _target(loop, config.agent)
     if config.prompt is not None:
         if agent is None:
             _say(f"no agent {config.agent!r} to prompt" if config.agent else "no agent to prompt")
-            ctx["appExit"](1)
+            reporter.exit(1)
             return
         start = len(agent.session.events)
         agent.followup(create_user_message(config.prompt))
@@ -137,11 +139,11 @@ async def _main(
         await sessions.flush(agent.session)
         outcome = outcome_of(agent.session, start)
         reporter.result(outcome)
-        ctx["appExit"](outcome.exit_code)
+        reporter.exit(outcome.exit_code)
     elif config.exit_when_idle:
         for one in agents.list():
             await one.when_idle()
-        ctx["appExit"](0)
+        reporter.exit(0)
 
 
 def _target(loop: AgentLoop, label: str | None) -> Agent | None:

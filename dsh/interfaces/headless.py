@@ -9,12 +9,13 @@ import asyncio
 import os
 import sys
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
 from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
-from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
 from dsh.llm.message import create_user_message
 
 from .outcome import Outcome, outcome_of
@@ -56,6 +57,7 @@ class Run:
         if out is None:
             raise HarnessError("the one-shot runner needs the launcher's standard output", code="NO_STDOUT")
         self._out = out
+        self._exit: Callable[[int], None] = ctx.get("appExit")
 
     async def main(self) -> None:
         """Run, report, ask the launcher to exit."""
@@ -69,7 +71,7 @@ class Run:
         except Exception as error:
             name = error.code if isinstance(error, HarnessError) else type(error).__name__
             print(f"dsh: {name}: {describe_error(error)}", file=sys.stderr)
-        self._ctx["appExit"](code)
+        self._exit(code)
 
     async def _run(self) -> Outcome:
         await self._loader_settled()
@@ -96,7 +98,7 @@ class Run:
             live = self._agents.get(config.session_id)
             if live is not None:
                 raise HarnessError(f'session "{config.session_id}" is already running here', code="SESSION_LIVE")
-            return await self._agents.resume(ResumeAgentOptions(config.session_id, agent_options=options))
+            return await self._agents.resume(ResumeAgentOptions(config.session_id, options, restore_route=True))
         meta: dict[str, Any] = {"cwd": os.path.abspath(config.cwd or os.getcwd())}
         return await self._agents.create(CreateAgentOptions(f"session-{uuid.uuid4()}", meta, agent_options=options))
 

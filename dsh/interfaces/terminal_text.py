@@ -6,8 +6,8 @@ import os
 from typing import TextIO
 
 # C0 without tab and line feed, DEL, C1, and the bidirectional overrides that can disguise what a line says.
-_HIDDEN = {code: None for code in (*range(0x00, 0x09), *range(0x0B, 0x20), 0x7F, *range(0x80, 0xA0))}
-_HIDDEN.update({code: None for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))})
+_HIDDEN = dict.fromkeys((*range(9), *range(11, 32), 127, *range(128, 160)))
+_HIDDEN.update(dict.fromkeys((*range(8234, 8239), *range(8294, 8298))))
 
 
 def printable(text: str) -> str:
