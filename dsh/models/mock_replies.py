@@ -71,6 +71,13 @@ class UnknownBehaviour(ValueError):
     """A script names a behaviour that does not exist."""
 
 
+def check_entry(entry: object) -> None:
+    """Raise `UnknownBehaviour` when a script entry names one that does not exist."""
+    name = entry.get("behavior", "success") if isinstance(entry, Mapping) else entry
+    if isinstance(name, str) and name not in BEHAVIOURS:
+        raise UnknownBehaviour(f'unknown mock behaviour "{name}"; known: {", ".join(sorted(BEHAVIOURS))}')
+
+
 def choose(options: MockOptions, rng: random.Random) -> str:
     """One behaviour by weight."""
     names = list(options.weights)
@@ -133,8 +140,7 @@ BEHAVIOURS = frozenset(
 
 
 def _behaviour(name: str, model: str, options: MockOptions) -> Plan:
-    if name not in BEHAVIOURS or name == "random":
-        raise UnknownBehaviour(f'unknown mock behaviour "{name}"; known: {", ".join(sorted(BEHAVIOURS))}')
+    check_entry(name)
     refusal = _REFUSALS.get(name)
     if refusal is not None:
         status, error = refusal

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsh.cordis.jsonio import JsonDecodeError, decode, encode_str
-from dsh.models.mock_replies import PING, Entry, MockOptions, Plan, choose, plan_entry
+from dsh.models.mock_replies import PING, Entry, MockOptions, Plan, check_entry, choose, plan_entry
 
 Outcome = Literal["completed", "reset", "stalled", "client_closed", "server_error"]
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
@@ -59,7 +59,8 @@ class MockLlmServer:
     """``async with MockLlmServer([...]) as server:`` then point a base URL at ``server.url``.
 
     `repeat_last` answers with the last entry for ever once the script is used up; otherwise further requests get status
-    500 with code ``MOCK_SCRIPT_EXHAUSTED``. With `api_key` every request must carry it as a bearer token.
+    500 with code ``MOCK_SCRIPT_EXHAUSTED``. With `api_key` every request must carry it as a bearer token. Raises
+    `UnknownBehaviour` for a script that names one.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class MockLlmServer:
         on_record: Callable[[str, MockRequest], None] | None = None,
         **overrides: Any,
     ) -> None:
+        for entry in script:
+            check_entry(entry)
         self.script: list[Entry] = list(script)
         self.requests: list[MockRequest] = []
         self.options = options or MockOptions(**overrides)

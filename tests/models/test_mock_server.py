@@ -89,6 +89,9 @@ def test_every_behaviour_has_a_plan_and_others_are_named() -> None:
         plan_entry(name, "m", MockOptions())
     with pytest.raises(UnknownBehaviour, match="sucess"):
         plan_entry("sucess", "m", MockOptions())
+    for entry in ("sucess", {"behavior": "sucess"}):
+        with pytest.raises(UnknownBehaviour):
+            MockLlmServer(["success", entry])
 
 
 @pytest.mark.parametrize(
