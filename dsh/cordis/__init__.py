@@ -19,8 +19,7 @@ from .layers import AnonymousEntries, NamedEntries, ScopedLayers
 from .plugins import plugin, resolve_plugin
 from .realms import Realm
 from .schema import ConfigError, ConfigModel, field
-from .scope import Scope
-from .scopes import ScopeBinding, bind_scope, scope_chain
+from .scopes import Scope, ScopeBinding, bind_scope, scope_chain
 from .services import Service, ServiceKey, owned, unwrap
 from .spawn import Spawned
 

@@ -225,12 +225,25 @@ class EventBus:
             )
             raise CordisError("WRONG_MODE", f'event "{info.name}" is {info.mode}: dispatch it with {verb}(…)')
         channel = self.channel(info.name)
+        if channel.mode != mode and not channel.all:  # a reloaded class may say something new
+            channel.mode = None
+            for table in self.by_mode.values():
+                for token in [token for token, other in table.items() if other is channel]:
+                    del table[token]
         channel.bind(info)
         self.by_mode[mode][info.token] = channel
         return channel
 
     def listen(
-        self, ctx: Context, event: type[Any] | str, fn: Call, prepend: bool, global_: bool, concurrent: bool, once: bool
+        self,
+        ctx: Context,
+        event: type[Any] | str,
+        fn: Call,
+        *,
+        once: bool = False,
+        prepend: bool = False,
+        global_: bool = False,
+        concurrent: bool = False,
     ) -> Disposer:
         if isinstance(event, str):
             info, name = None, event

@@ -20,8 +20,7 @@ from .logger import ContextLogger
 from .plugins import read_needs
 from .realms import Realm
 from .runtime import Runtime
-from .scope import Scope, open_scope
-from .scopes import ScopeRecord, record_of
+from .scopes import Scope, ScopeRecord, open_scope, record_of
 from .services import Implementation, ServiceKey, key_name
 from .spawn import Spawned, spawn
 from .tasks import Shield
@@ -180,7 +179,7 @@ class Context(EventMethods, TimeMethods):
         fiber = Fiber(self.runtime, self, spec, config, needs, entry_id)
         self.stack.items[fiber] = None
         self.runtime.registry.add(fiber)
-        self.emit(PluginChanged(fiber))
+        self.runtime.tell(PluginChanged(fiber))
         fiber.refresh()
         return fiber
 
@@ -206,7 +205,7 @@ class Context(EventMethods, TimeMethods):
         """Enter a context manager that is left on unload."""
         disposer = Disposer(self.stack, f"enter({type(cm).__name__})")
         try:
-            value, undo = enter_sync(cm)
+            value, undo = enter_sync(cm, "enter")
         except BaseException:
             disposer.forget()
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from .channels import Channel, EventBus, Listener, Listeners
 from .effects import Disposer
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 L = TypeVar("L")
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
+
+
+class ListenOptions(TypedDict, total=False):
+    """How to listen: `prepend` goes before all others; `global_` ignores scopes; `concurrent` lets an async listener
+    of an Emit event run several invocations at once, which normally queue."""
+
+    prepend: bool
+    global_: bool
+    concurrent: bool
 
 
 class Prepared:
@@ -49,52 +58,37 @@ class EventMethods:
     # --- listening
 
     @overload
-    def on(
-        self, event: type[Listens[L]], fn: L, *, prepend: bool = ..., global_: bool = ..., concurrent: bool = ...
-    ) -> Disposer: ...
+    def on(self, event: type[Listens[L]], fn: L, **options: Unpack[ListenOptions]) -> Disposer: ...
     @overload
-    def on(
-        self, event: type[Listens[L]], *, prepend: bool = ..., global_: bool = ..., concurrent: bool = ...
-    ) -> Callable[[L], L]: ...
+    def on(self, event: type[Listens[L]], **options: Unpack[ListenOptions]) -> Callable[[L], L]: ...
     @overload
-    def on(
-        self, event: str, fn: Callable[..., Any], *, prepend: bool = ..., global_: bool = ..., concurrent: bool = ...
-    ) -> Disposer: ...
+    def on(self, event: str, fn: Callable[..., Any], **options: Unpack[ListenOptions]) -> Disposer: ...
     @overload
-    def on(
-        self, event: str, *, prepend: bool = ..., global_: bool = ..., concurrent: bool = ...
-    ) -> Callable[[F], F]: ...
-    def on(
-        self, event: Any, fn: Any = None, *, prepend: bool = False, global_: bool = False, concurrent: bool = False
-    ) -> Any:
+    def on(self, event: str, **options: Unpack[ListenOptions]) -> Callable[[F], F]: ...
+    def on(self, event: Any, fn: Any = None, **options: Unpack[ListenOptions]) -> Any:
         """Listen to an event class, or to a wire name. Without `fn`, a decorator.
 
-        Listeners are called in the order of registration, `prepend` ones first. `global_` ignores scopes.
-        `concurrent` lets an async listener of an Emit event run several invocations at once; normally they queue.
+        Listeners are called in the order of registration. Options as in `ListenOptions`.
         Raises `WRONG_MODE` for an async listener of a synchronous event, `INACTIVE_EFFECT`.
         """
-        return self._listen(event, fn, prepend, global_, concurrent, False)
+        return self._listen(event, fn, False, options)
 
     @overload
-    def once(self, event: type[Listens[L]], fn: L, *, prepend: bool = ..., global_: bool = ...) -> Disposer: ...
+    def once(self, event: type[Listens[L]], fn: L, **options: Unpack[ListenOptions]) -> Disposer: ...
     @overload
-    def once(self, event: type[Listens[L]], *, prepend: bool = ..., global_: bool = ...) -> Callable[[L], L]: ...
+    def once(self, event: type[Listens[L]], **options: Unpack[ListenOptions]) -> Callable[[L], L]: ...
     @overload
-    def once(self, event: str, fn: Callable[..., Any], *, prepend: bool = ..., global_: bool = ...) -> Disposer: ...
-    def once(self, event: Any, fn: Any = None, *, prepend: bool = False, global_: bool = False) -> Any:
+    def once(self, event: str, fn: Callable[..., Any], **options: Unpack[ListenOptions]) -> Disposer: ...
+    def once(self, event: Any, fn: Any = None, **options: Unpack[ListenOptions]) -> Any:
         """As `on`, for one call; unregisters before it."""
-        return self._listen(event, fn, prepend, global_, False, True)
+        return self._listen(event, fn, True, options)
 
-    def _listen(self, event: Any, fn: Any, prepend: bool, global_: bool, concurrent: bool, once: bool) -> Any:
-        ctx = cast("Context", self)
-        if fn is not None:
-            return self._bus.listen(ctx, event, fn, prepend, global_, concurrent, once)
-
+    def _listen(self, event: Any, fn: Any, once: bool, options: ListenOptions) -> Any:
         def register(listener: Any) -> Any:
-            self._bus.listen(ctx, event, listener, prepend, global_, concurrent, once)
-            return listener
+            disposer = self._bus.listen(cast("Context", self), event, listener, once=once, **options)
+            return disposer if fn is not None else listener
 
-        return register
+        return register(fn) if fn is not None else register
 
     # --- dispatching
 

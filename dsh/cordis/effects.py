@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from .errors import CordisError
 from .tasks import UNDOING, OwnedTask, StartedWork, finished_within
@@ -109,6 +108,10 @@ class Disposer:
     def __call__(self) -> Awaitable[None]:
         return self.begin_undo()
 
+    def dispose(self) -> Awaitable[None]:
+        """The same as calling it."""
+        return self()
+
     def __await__(self) -> Generator[Any, None, Self]:
         return self
         yield
@@ -164,6 +167,9 @@ class Disposer:
         if self._done is None:
             self._done = Latch()
         self._done.set()
+
+
+NOT_BARE: Final = "its yield must be bare: it only separates setup and teardown"
 
 
 def _nothing() -> None:
@@ -230,12 +236,22 @@ class Lifespan(Disposer):
     `value` is what entering it returned. Awaiting waits until it is entered, or raises what entering raised.
     """
 
-    __slots__ = ("_cm", "_entered", "_error", "_heard", "_leave", "_owned", "_ready", "value")
+    __slots__ = ("_bare", "_cm", "_entered", "_error", "_heard", "_leave", "_owned", "_pending", "_ready", "value")
 
-    def __init__(self, stack: EffectStack, label: str, cm: AbstractAsyncContextManager[Any]) -> None:
+    def __init__(
+        self,
+        stack: EffectStack,
+        label: str,
+        cm: AbstractAsyncContextManager[Any],
+        *,
+        bare: bool = False,
+        pending: Any = None,
+    ) -> None:
         super().__init__(stack, label)
         self.value: Any = None
         self._cm = cm
+        self._bare = bare
+        self._pending = pending
         self._error: BaseException | None = None
         self._heard = False
         self._entered = False
@@ -280,6 +296,9 @@ class Lifespan(Disposer):
     async def _live(self) -> None:
         try:
             self.value = await self._cm.__aenter__()
+            if self._bare and self.value is not None:
+                await self._cm.__aexit__(None, None, None)
+                raise invalid(self.label, NOT_BARE)
         except BaseException as error:
             self._error = error if isinstance(error, Exception) else self._given_up()
             raise
@@ -315,8 +334,8 @@ class Lifespan(Disposer):
                 fiber.runtime.report(fiber, error, "%s failed to start", self.label)
             if self._owned.task.cancelled() and self._error is None:
                 self._error = self._given_up()  # cancelled before its first step
-                if isinstance(self._cm, _AsyncSetup):
-                    self._cm.abandon()
+                if inspect.iscoroutine(self._pending):
+                    self._pending.close()
                 fiber.runtime.end()
                 self._ready.set()
         elif self._done is None and error is not None:
@@ -325,89 +344,30 @@ class Lifespan(Disposer):
             self._finish()
 
 
-def enter_sync(cm: AbstractContextManager[Any]) -> tuple[Any, Undo]:
+def enter_sync(cm: AbstractContextManager[Any], label: str, *, bare: bool = False) -> tuple[Any, Undo]:
     """Enter a plain context manager; returns its value and the undo that leaves it."""
     value = cm.__enter__()
+    if bare and value is not None:
+        cm.__exit__(None, None, None)
+        raise invalid(label, NOT_BARE)
     return value, lambda: cm.__exit__(None, None, None)
 
 
-class _AsyncSetup:
-    """An `async def` setup that returns its undo, as a context manager."""
-
-    def __init__(self, setup: Awaitable[Any], label: str) -> None:
-        self._setup = setup
-        self._label = label
-        self._undo: Undo | None = None
-
-    def abandon(self) -> None:
-        """It will never be entered."""
-        if inspect.iscoroutine(self._setup):
-            self._setup.close()
-
-    async def __aenter__(self) -> None:
-        self._undo = as_undo(await self._setup, self._label)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pending = self._undo() if self._undo is not None else None
-        if inspect.isawaitable(pending):
-            await pending
+def halves(generator: Any) -> Any:
+    """A generator (sync or async) with one bare `yield`, as a context manager."""
+    if inspect.isasyncgen(generator):
+        return asynccontextmanager(lambda: generator)()
+    return contextmanager(lambda: generator)()
 
 
-class AsyncHalves:
-    """An async generator with one bare `yield`, as a context manager."""
-
-    def __init__(self, generator: Any, label: str) -> None:
-        self._generator = generator
-        self._label = label
-
-    async def __aenter__(self) -> None:
-        try:
-            value = await anext(self._generator)
-        except StopAsyncIteration:
-            raise invalid(self._label, "its generator ended without a yield") from None
-        if value is not None:
-            await self._generator.aclose()
-            raise invalid(self._label, "its yield must be bare: it separates setup and teardown")
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        try:
-            if error is None:
-                await anext(self._generator)
-            else:
-                await self._generator.athrow(error)
-        except StopAsyncIteration:
-            return True
-        except BaseException as raised:
-            if raised is error:
-                return False
-            raise
-        await self._generator.aclose()
-        raise invalid(self._label, "its generator yields more than once")
-
-
-def sync_halves(generator: Generator[Any, Any, Any], label: str) -> Undo:
-    """Run a generator to its one bare `yield`; the undo runs the rest."""
-    try:
-        value = next(generator)
-    except StopIteration:
-        raise invalid(label, "its generator ended without a yield") from None
-    if value is not None:
-        generator.close()
-        raise invalid(label, "its yield must be bare: it separates setup and teardown")
-
-    def leave() -> None:
-        try:
-            next(generator)
-        except StopIteration:
-            return
-        generator.close()
-        raise invalid(label, "its generator yields more than once")
-
-    return leave
+@asynccontextmanager
+async def _async_setup(pending: Awaitable[Any], label: str) -> AsyncIterator[None]:
+    """An `async def` setup that returns its undo."""
+    undo = as_undo(await pending, label)
+    yield
+    result = undo() if undo is not None else None
+    if inspect.isawaitable(result):
+        await result
 
 
 def as_undo(result: Any, label: str) -> Undo | None:
@@ -432,17 +392,17 @@ def effect(stack: EffectStack, setup: Any, label: str | None) -> Disposer:
     disposer = Disposer(stack, name)
     try:
         outcome = setup if hasattr(setup, "__enter__") else setup()
+        bare = inspect.isgenerator(outcome) or inspect.isasyncgen(outcome)
+        if bare:
+            outcome = halves(outcome)
         if hasattr(outcome, "__enter__"):
-            disposer.set_up(enter_sync(outcome)[1])
-        elif hasattr(outcome, "__aenter__") or inspect.isasyncgen(outcome) or inspect.isawaitable(outcome):
+            disposer.set_up(enter_sync(outcome, name, bare=bare)[1])
+        elif hasattr(outcome, "__aenter__"):
             disposer.forget()
-            if inspect.isasyncgen(outcome):
-                outcome = AsyncHalves(outcome, name)
-            elif inspect.isawaitable(outcome):
-                outcome = _AsyncSetup(outcome, name)
-            return Lifespan(stack, name, outcome)
-        elif inspect.isgenerator(outcome):
-            disposer.set_up(sync_halves(outcome, name))
+            return Lifespan(stack, name, outcome, bare=bare)
+        elif inspect.isawaitable(outcome):
+            disposer.forget()
+            return Lifespan(stack, name, _async_setup(outcome, name), pending=outcome)
         else:
             disposer.set_up(as_undo(outcome, name))
     except BaseException:

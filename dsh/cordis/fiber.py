@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from .config import effective_config, update_fiber
-from .effects import AsyncHalves, Disposer, EffectStack, Lifespan, as_undo, sync_halves
+from .effects import Disposer, EffectStack, Lifespan, as_undo, enter_sync, halves
 from .errors import AbortError, CordisError
 from .framework_events import PluginChanged, StatusChanged, TaskFailed
 from .inspection import walk
@@ -48,41 +48,6 @@ class Fiber:
     `config` is the validated config, `raw_config` what it was made from, `error` why it failed, `faults` how many of
     its background tasks broke, `leaks` how many undos were given up. `entry_id` and `generation` belong to the loader.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_body",
-        "_broken",
-        "_failed_target",
-        "_gone",
-        "_keys",
-        "_restart",
-        "_retired",
-        "_settled",
-        "committed",
-        "config",
-        "ctx",
-        "entry_id",
-        "error",
-        "faults",
-        "generation",
-        "instance",
-        "leaks",
-        "needs",
-        "parent",
-        "provided",
-        "queued",
-        "raw_config",
-        "running",
-        "runtime",
-        "spec",
-        "stack",
-        "state",
-        "uid",
-        "unwinding",
-        "update_turn",
-        "variables",
-    )
 
     is_fiber = True
 
@@ -393,10 +358,12 @@ class Fiber:
         if outcome is None:
             return None
         if inspect.isasyncgen(outcome):
-            return Lifespan(self.stack, self.label, AsyncHalves(outcome, self.label)).enter_as_body()
+            return Lifespan(self.stack, self.label, halves(outcome), bare=True).enter_as_body()
         if inspect.isawaitable(outcome):
             return outcome
-        self._keep_undo(sync_halves(outcome, self.label) if inspect.isgenerator(outcome) else outcome)
+        self._keep_undo(
+            enter_sync(halves(outcome), self.label, bare=True)[1] if inspect.isgenerator(outcome) else outcome
+        )
         return None
 
     def _keep_undo(self, result: Any) -> None:
@@ -470,7 +437,7 @@ class Fiber:
         old, self.state = self.state, state
         self.stack.closed = self._retired or state in (UNLOADING, FAILED, DISPOSED)
         self.runtime.epoch += 1
-        self.runtime.root.emit(StatusChanged(self, old))
+        self.runtime.tell(StatusChanged(self, old))
 
     def _commit(self, view: dict[str, Implementation]) -> None:
         self.committed = view
@@ -495,7 +462,7 @@ class Fiber:
         """A background task raised: counted and told; a critical one makes the fiber fail."""
         self.faults += 1
         self.runtime.report(self, error, "task %s failed", name)
-        self.runtime.root.emit(TaskFailed(self, name, error))
+        self.runtime.tell(TaskFailed(self, name, error))
         if critical and self.state in (LOADING, ACTIVE):
             self.error = error
             self._failed_target = _serials(self.committed or {})
@@ -519,7 +486,7 @@ class Fiber:
         self.stack.closed = True
         self.uid = None
         if self.spec is not None:
-            self.runtime.root.emit(PluginChanged(self))
+            self.runtime.tell(PluginChanged(self))
 
 
 def _serials(view: dict[str, Implementation]) -> tuple[int, ...]:

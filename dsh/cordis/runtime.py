@@ -20,6 +20,7 @@ from .waiting import Eager, Latch, run_at_once
 
 if TYPE_CHECKING:
     from .context import Context
+    from .events import Emit
     from .fiber import Fiber
 
 
@@ -200,6 +201,10 @@ class Runtime:
             raise self.crash
 
     # --- reporting
+
+    def tell(self, event: Emit) -> None:
+        """Emit an event of the runtime itself; whatever a listener raises is contained."""
+        self.root.prepare(event).run()
 
     def log(self, fiber: Fiber) -> ContextLogger:
         return ContextLogger(fiber.ctx)

@@ -320,7 +320,7 @@ class ServiceStore:
     def _announce(self, implementation: Implementation, value: Any) -> None:
         from .framework_events import ServiceChanged
 
-        self._runtime.root.emit(ServiceChanged(implementation.name, value, implementation.realm))
+        self._runtime.tell(ServiceChanged(implementation.name, value, implementation.realm))
 
     def notify(self, key: StoreKey) -> None:
         """What stands under `key` came, went, or changed availability: its dependants look again."""

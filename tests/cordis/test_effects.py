@@ -224,10 +224,11 @@ async def test_b03h_a_generator_must_yield_once_and_bare():
         yield
 
     async with harness() as root:
-        for setup in (value, none):
-            with pytest.raises(CordisError) as caught:
-                root.effect(setup)
-            assert caught.value.code == "INVALID_EFFECT"
+        with pytest.raises(CordisError) as caught:
+            root.effect(value)
+        assert caught.value.code == "INVALID_EFFECT"
+        with pytest.raises(RuntimeError, match="didn't yield"):
+            root.effect(none)
         disposer = await root.effect(twice)
         await disposer()
         assert len(errors(root)) == 1

@@ -284,6 +284,39 @@ async def test_listening_by_wire_name_binds_at_first_use_and_generations_share_t
         assert caught.value.code == "WRONG_MODE"
 
 
+async def test_a_reloaded_class_may_change_the_mode_once_its_old_listeners_are_gone():
+    async with harness() as root:
+
+        def declare(base):
+            class Changing(base, name="events/changing"):
+                pass
+
+            return Changing
+
+        old, new = declare(Emit), declare(Serial)
+        disposer = root.on(old, lambda e: None)
+        root.emit(old())
+        with pytest.raises(CordisError):
+            await root.serial(new())
+        disposer()
+        assert await root.serial(new()) is None
+        root.on(new, lambda e: 5)
+        assert await root.serial(new()) == 5
+        with pytest.raises(CordisError):
+            root.emit(old())
+
+
+async def test_framework_events_contain_even_invariant_errors():
+    async with harness() as root:
+
+        def breaks(event):
+            raise InvariantError("core", "broken")
+
+        root.on("internal/status", breaks)
+        fiber = await root.plugin(lambda ctx: None)
+        assert fiber.is_active
+
+
 async def test_listeners_run_in_the_emitters_task():
     async with harness() as root:
         seen = []
