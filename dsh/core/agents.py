@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsh.cordis import Context, Disposer, HarnessError, Service, owned
 
@@ -37,6 +37,7 @@ class Agents(Service, name="agents"):
         self._factory: AgentFactory | None = None
         self._initiators = InitiatorScope()
         ctx.defer(self._initiators.drain)
+        ctx.on("internal/plugin", self._on_plugin, global_=True)
 
     # -- registry -------------------------------------------------------------------------------------------------
 
@@ -159,6 +160,14 @@ class Agents(Service, name="agents"):
     def with_initiator(self, agent: Agent, operation: Callable[[], T]) -> T:
         """Run ``operation`` on behalf of ``agent``; awaitables it returns keep that identity."""
         return self._initiators.enter(agent, operation)
+
+    def _on_plugin(self, event: Any) -> None:
+        """Whoever disposes this service, or what it lives in, is not waited for by that disposal."""
+        fiber: Any = self.ctx.fiber
+        while fiber is not None and fiber is not event.fiber:
+            fiber = fiber.parent
+        if fiber is not None and fiber.uid is None:
+            self._initiators.exempt_current()
 
     def without_initiator(self, operation: Callable[[], T]) -> T:
         """Run ``operation`` on nobody's behalf."""

@@ -91,22 +91,13 @@ class ConfiguredAgents:
         self._closing = False
 
     def start(self) -> None:
-        """Start every row in order. Raises ``HarnessError`` for contradicting rows; nothing has started then.
-
-        The root value ``startConfiguredAgents: False`` leaves them out (a one-shot run brings its own agent).
-        """
-        if self._loop.ctx.get("startConfiguredAgents") is False:
-            self._rows = []
-        rows = [self._with_launcher_identity(row) for row in self._rows]
-        check_rows(rows)
-        for row in rows:
+        """Start every row in order. Raises ``HarnessError`` for contradicting rows; nothing has started then."""
+        for row in self._effective(self._rows):
             self._start_row(row)
 
     def update(self, rows: Sequence[AgentRow]) -> None:
         """Follow an edited list: new labels start, vanished ones end, changed ones restart, the rest stay."""
-        rows = [self._with_launcher_identity(row) for row in rows]
-        check_rows(rows)
-        wanted = {row.id: row for row in rows}
+        wanted = {row.id: row for row in self._effective(rows)}
         for label, configured in list(self._started.items()):
             row = wanted.get(label)
             if row == configured.row:
@@ -278,6 +269,14 @@ class ConfiguredAgents:
         """Label to session id, kept by the process so that a remounted row finds its sessions again."""
         shared: dict[str, str] | None = self._loop.ctx.get("configuredAgentSessions")
         return shared if shared is not None else {}
+
+    def _effective(self, rows: Sequence[AgentRow]) -> list[AgentRow]:
+        """The rows to run: as the launcher wants them, and none if it brings an agent of its own."""
+        if self._loop.ctx.get("startConfiguredAgents") is False:
+            return []
+        rows = [self._with_launcher_identity(row) for row in rows]
+        check_rows(rows)
+        return rows
 
     def _with_launcher_identity(self, row: AgentRow) -> AgentRow:
         identity = self._launcher_identity(row)

@@ -32,6 +32,7 @@ class InitiatorScope:
     def __init__(self) -> None:
         self._current: ContextVar[Boundary | None] = ContextVar("initiator", default=None)
         self._open: dict[Boundary, asyncio.Future[Any] | None] = {}
+        self._exempt: set[Boundary] = set()
         self._closing = False
         self._closed = False
 
@@ -47,7 +48,7 @@ class InitiatorScope:
         A returned coroutine becomes a task, so that it keeps the scope across its awaits.
         """
         self._refuse(self._closing)
-        boundary = Boundary(agent, self._current.get())
+        boundary = Boundary(agent, self._open_above(self._current.get()))
         context = copy_context()
         context.run(self._current.set, boundary)
         self._open[boundary] = None
@@ -65,17 +66,27 @@ class InitiatorScope:
             del self._open[boundary]
         return result  # type: ignore[no-any-return]
 
-    async def drain(self) -> None:
-        """Refuse new boundaries and wait for open ones, except the chain this call was made from."""
-        self._closing = True
-        own: set[Boundary] = set()
+    def exempt_current(self) -> None:
+        """Leave the calling chain of boundaries out of the drain: it is what asked for the teardown."""
         boundary = self._current.get()
         while boundary is not None:
-            own.add(boundary)
+            self._exempt.add(boundary)
             boundary = boundary.parent
-        while waiting := [work for one, work in self._open.items() if work is not None and one not in own]:
+
+    async def drain(self) -> None:
+        """Refuse new boundaries and wait for open ones, then let nobody read any more."""
+        self._closing = True
+        while waiting := [work for one, work in self._open.items() if work is not None and one not in self._exempt]:
             await asyncio.wait(waiting)
         self._closed = True
+
+    def _open_above(self, boundary: Boundary | None) -> Boundary | None:
+        """The nearest boundary that is still open: agents that wake each other for ever must not grow a chain."""
+        while boundary is not None and boundary not in self._open:
+            boundary = boundary.parent
+        if boundary is not None:
+            boundary.parent = self._open_above(boundary.parent)
+        return boundary
 
     def _refuse(self, closed: bool) -> None:
         if closed:

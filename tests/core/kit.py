@@ -157,10 +157,10 @@ async def spine(script: Sequence[Entry] = (), *, companions: bool = True, **conf
 
 
 async def mount_companions(root: Context) -> None:
-    """The invariant companions: log rules, and each request rebuilt from the log."""
-    from dsh.core import invariants, loop_invariant, session_invariant
+    """The invariant companions: log rules, agent states, and each request rebuilt from the log."""
+    from dsh.core import agent_invariant, invariants, loop_invariant, session_invariant
 
-    for module in (invariants, session_invariant, loop_invariant):
+    for module in (invariants, session_invariant, agent_invariant, loop_invariant):
         await root.plugin(module)
 
 

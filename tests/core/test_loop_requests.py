@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsh.cordis.jsonio import encode
-from dsh.core.agent_events import AgentPreStep, AgentRequest
+from dsh.core.agent import AgentOptions, CreateAgentOptions
+from dsh.core.agent_events import AgentPreStep, AgentRequest, Enter
+from dsh.core.seams import AgentDefaultModel
 from dsh.core.session import Session
 from dsh.llm.call_config import CallConfig
 from dsh.llm.message import create_user_message
@@ -114,6 +116,46 @@ async def test_b38_adapter_defaults_are_marked_and_resolved_anew_explicit_caps_a
         header = of_type(agent.session, "request/header")[-1]["header"]
         assert header["config"]["provider"] == "informed-2" and header["config"]["maxTokens"] == 50
         assert header["adapterDefaults"] == {"reasoningEffort": True}
+
+
+async def test_b39_a_resumed_instance_restores_the_effort_only_on_the_same_route() -> None:
+    async with spine() as s:
+        model = Informed([text_reply("ok")] * 4)
+        s.llm.register_adapter(["informed", "other"], model)
+        agent = s.agent("first", provider="informed")
+
+        async def low(event: AgentRequest, proceed: Any) -> Any:
+            return replace(await proceed(), reasoning_effort="low")
+
+        undo = s.root.on(AgentRequest, low)
+        agent.followup(say("one"))
+        await agent.when_idle()
+        undo()
+        seed = list(agent.session.events)
+
+        for name, route, effort in (("same", "informed", "low"), ("elsewhere", "other", "high")):
+            options = CreateAgentOptions(name, seed=seed, agent_options=AgentOptions(route, "m"))
+            handle = await s.agents.create(options)
+            handle.agent.followup(say("two"))
+            await handle.agent.when_idle()
+            assert s.model.requests == [] and model.requests[-1].config.reasoning_effort == effort
+            assert of_type(handle.agent.session, "request/header")[-1]["reason"] == "resume"
+
+
+async def test_b39_an_effort_that_the_adapter_chose_is_resolved_anew() -> None:
+    async with spine() as s:
+        s.llm.register_adapter(["informed"], Informed([text_reply("ok")] * 2))
+        agent = s.agent("first", provider="informed")
+        agent.followup(say("one"))
+        await agent.when_idle()
+        options = CreateAgentOptions(
+            "next", seed=list(agent.session.events), agent_options=AgentOptions("informed", "m")
+        )
+        again = (await s.agents.create(options)).agent
+        again.followup(say("two"))
+        await again.when_idle()
+        header = of_type(again.session, "request/header")[-1]["header"]
+        assert header["adapterDefaults"] == {"maxTokens": True, "reasoningEffort": True}
 
 
 async def test_b40_the_context_window_is_logged_once_per_change() -> None:
@@ -225,8 +267,6 @@ async def test_b43_a_retained_snapshot_that_is_no_single_text_counts_as_differen
         s.prompt.context("state", 1, "v1")
 
         async def split(event: AgentPreStep, proceed: Any) -> Any:
-            from dsh.core.agent_events import Enter
-
             decision = await proceed()
             if event.turn > 1:
                 return decision
@@ -246,8 +286,6 @@ async def test_b43_a_retained_snapshot_that_is_no_single_text_counts_as_differen
 
 
 async def test_an_agent_without_a_route_asks_the_default_model_at_each_turn() -> None:
-    from dsh.core.seams import AgentDefaultModel
-
     class Fixed(AgentDefaultModel):
         route = {"provider": "test", "model": "one"}
 
