@@ -1,7 +1,7 @@
 """Measures the plugin runtime against its budgets, each operation beside the bare Python that does the same work.
 
 Run: python benchmarks/cordis_table.py [--check]
-With --check the exit code is 1 if a budget is missed. Times are the best of several rounds, in microseconds.
+With --check the exit code is 1 if a budget is missed. Times are processor time, the best of several rounds, in microseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dsh.cordis import Context, Emit, Service, Waterfall, owned
+from dsh.cordis import Context, Emit, Service, Waterfall, owned, unwrap
 
 ROUNDS = 7
 
@@ -67,10 +67,10 @@ def per_call(fn: Callable[[], object], count: int = 20_000) -> float:
     """Microseconds a call, best round; the cost of the measuring loop is taken off."""
 
     def once(body: Callable[[], object]) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(count):
             body()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     empty = min(once(_nothing) for _ in range(ROUNDS))
     return max(0.0, min(once(fn) for _ in range(ROUNDS)) - empty) / count * 1e6
@@ -79,10 +79,10 @@ def per_call(fn: Callable[[], object], count: int = 20_000) -> float:
 async def per_await(fn: Callable[[], Awaitable[object]], count: int = 5_000) -> float:
     best = float("inf")
     for _ in range(ROUNDS):
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(count):
             await fn()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     return best / count * 1e6
 
 
@@ -191,7 +191,7 @@ async def service_rows() -> list[Row]:
         await root.plugin(reader)
         await root.settle()
         (ctx,) = seen
-        table = {Tools: root[Tools]}
+        table = {Tools: unwrap(root[Tools])}
         return [
             Row(
                 "ctx[Tools].plain()", per_call(lambda: ctx[Tools].plain()), 0.8, per_call(lambda: table[Tools].plain())
@@ -250,12 +250,12 @@ async def boot_row() -> Row:
     plugins = [make(index) for index in range(100)]
     best = float("inf")
     for _ in range(ROUNDS):
-        start = time.perf_counter()
+        start = time.process_time()
         async with Context() as root:
             for plugin in plugins:
                 root.plugin(plugin)
             await root.settle()
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
 
     async def bare() -> None:
         await asyncio.gather(*(asyncio.sleep(0) for _ in plugins))

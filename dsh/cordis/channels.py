@@ -163,20 +163,22 @@ class Channel:
 
     def route(self, info: EventInfo, event: Event, scope: object, origin: object) -> Listeners:
         """The listeners for a routing key and an origin; kept until a listener or a parent link changes."""
-        record = None
-        if self.routed:
-            key = info.scope_of(event) if scope is None and info.scope_of is not None else scope
-            record = record_of(key) if key is not None else None
+        key = info.scope_of(event) if scope is None and info.scope_of is not None else scope
         if origin is None:
-            if record is None:
+            if key is None:
                 return self.untagged
-            plan = self.plans.get(record.token)
-            return plan if plan is not None else self._plan(record.token, self._admitted(record))
+            try:
+                return self.plans[key.__scope__.token]  # type: ignore[attr-defined]
+            except (AttributeError, KeyError):
+                record = record_of(key)
+                plan = self.plans.get(record.token)
+                return plan if plan is not None else self._plan(record.token, self._admitted(record))
+        origin_record = record_of(key) if key is not None else None
         name, realm = _realm_of(origin)
-        token = (record.token if record is not None else None, name, realm)
+        token = (origin_record.token if origin_record is not None else None, name, realm)
         plan = self.plans.get(token)
         if plan is None:
-            near = (each for each in self._admitted(record) if each.global_ or each.ctx.realm(name) == realm)
+            near = (each for each in self._admitted(origin_record) if each.global_ or each.ctx.realm(name) == realm)
             plan = self._plan(token, tuple(near))
         return plan
 

@@ -171,6 +171,9 @@ class EventMethods:
     ) -> R:
         """Run the middleware chain; `default`, without arguments, is its innermost part."""
         channel, listeners = self._reach(event, "waterfall", scope, origin)
+        if not listeners:
+            result: Any = default()
+            return cast("R", await result if hasattr(result, "__await__") else result)
         return cast("R", await run_waterfall(channel, listeners, event, default))
 
     def waterfall_sync(
@@ -205,9 +208,6 @@ async def _outcome(listener: Listener, event: Event) -> Exception | None:
 
 async def run_waterfall(channel: Channel, listeners: Listeners, event: Event, default: Callable[[], Any]) -> Any:
     """Run a middleware chain over chosen listeners."""
-    if not listeners:
-        result = default()
-        return await result if hasattr(result, "__await__") else result
     return await _link(channel, listeners, event, _innermost(default))()
 
 
