@@ -23,7 +23,7 @@ CORDIS_PLUGINS: Final[Mapping[str, str]] = {
     "timer": "dsh.loader.builtin:timer",
     "loader": "dsh.loader.builtin:loader",
     "hmr": "dsh.loader.hmr",
-    "logger-console": "dsh.loader.logger_console",
+    "logger-console": "dsh.cordis.logger_console",
 }
 
 
