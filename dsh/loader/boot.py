@@ -19,7 +19,6 @@ from .environment import LaunchEnvironment, inherited_environment
 from .failures import plugin_traceback
 from .home import Home, resolve_home
 from .patches import Layer
-from .patches import Layer
 from .problems import LoadError, Problem
 from .sources import Source, absolute
 from .tree import Loader, LoaderOptions

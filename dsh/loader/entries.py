@@ -27,7 +27,7 @@ class Entry:
     """One row of a running tree.
 
     `row` is what the composed file says, `fiber` its mount (`None` for groups, disabled and failed rows), `plugin`
-    the mounted plugin object, `module` the name of the module it came from, `problem` why it does not run.
+    the mounted plugin object, `module` the name of the module it came from, `problems` why it does not run.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Entry:
         "injected",
         "parent",
         "plugin",
-        "problem",
+        "problems",
         "realms",
         "row",
         "shape",
@@ -55,7 +55,7 @@ class Entry:
         self.plugin: Any = None
         self.target: Target | None = None
         self.subtree: Tree | None = None
-        self.problem: Problem | None = None
+        self.problems: list[Problem] = []
         self.stopped = False
         """The plugin disposed itself; the row stays down until it changes."""
         self.base: Context = tree.ctx
@@ -104,7 +104,7 @@ class Entry:
             return "group"
         if self.fiber is not None and self.fiber.state is not FiberState.DISPOSED:
             return self.fiber.state.phase or "disabled"
-        if self.problem is not None:
+        if self.problems:
             return "failed"
         return "skipped" if self.target is not None and self.target.kind == "skipped" else "disabled"
 

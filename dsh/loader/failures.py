@@ -35,8 +35,8 @@ def explain(entry: Entry, row: Row, error: BaseException, stage: Stage = "apply"
 def failures_of(entry: Entry, row: Row | None = None) -> list[Problem]:
     """Why an entry, or a row of the tree it includes, does not run; empty while nothing failed."""
     row = entry.row if row is None else row
-    if entry.problem is not None:
-        return [entry.problem]
+    if entry.problems:
+        return list(entry.problems)
     fiber = entry.fiber
     if fiber is not None and fiber.state is FiberState.FAILED:
         return explain(entry, row, fiber.error or RuntimeError("failed without an error"))

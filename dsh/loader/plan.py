@@ -43,7 +43,7 @@ class Step:
     action: Action = "keep"
     rebases: bool = False
     updates: bool = False
-    problem: Problem | None = None
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def moved(self) -> bool:
@@ -122,9 +122,9 @@ class _Planner:
             for child in row.children:
                 self.add(child, step)
             return
-        if step.enabled and step.problem is None:
+        if step.enabled and not step.problems:
             self._find_plugin(step)
-        if step.problem is None:
+        if not step.problems:
             self._decide(step)
 
     def add_removed(self) -> None:
@@ -136,7 +136,7 @@ class _Planner:
     # --- parts
 
     def _refuse(self, step: Step, problem: Problem) -> None:
-        step.problem = step.problem or problem
+        step.problems.append(problem)
         self._plan.problems.append(problem)
 
     def _place(self, step: Step) -> None:
@@ -204,7 +204,7 @@ class _Planner:
             step.updates = not same_config
         if step.starts or step.updates:
             self._check_config(step)
-        if step.updates and entry.subtree is not None and step.problem is None:
+        if step.updates and entry.subtree is not None and not step.problems:
             self._plan_include(step, entry.subtree)
 
     def _check_config(self, step: Step) -> None:

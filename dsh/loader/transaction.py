@@ -212,14 +212,14 @@ class Transaction:
         if entry.fiber is not None:
             await self._loader.dispose_fibers([entry.fiber])
             self._loader.forget_fiber(entry)
-        entry.problem = problem
+        entry.problems = [problem]
         self._loader.announce(entry, "failed")
         return problem
 
 
 def mount(entry: Entry, row: Row, plugin: Any, base: Any, injected: Any) -> Fiber:
     """Mount a row's plugin under its context. Raises `CordisError`."""
-    entry.problem = None
+    entry.problems = []
     entry.stopped = False
     entry.subtree = None
     generation = entry.fiber.generation if entry.fiber is not None else 0
@@ -245,9 +245,9 @@ def commit(plan: Plan) -> None:
         entry.base, entry.shape, entry.injected = step.base, step.shape, step.injected
         if step.leaves:
             tree.loader.forget_fiber(entry)
-            entry.problem = None
-        if step.problem is not None or not step.enabled:
-            entry.problem = step.problem
+            entry.problems = []
+        if step.problems or not step.enabled:
+            entry.problems = step.problems
         entries[entry.id] = entry
     tree.entries = entries
     tree.reading = plan.reading

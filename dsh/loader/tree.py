@@ -314,7 +314,7 @@ class Loader(Service, name="loader"):
     def open_tree(self, ctx: Context, source: Source, entry: Entry | None, *, audited: bool = True) -> Tree:
         """Read a source and mount its rows under `ctx`, the context of an include's fiber.
 
-        Raises `LoadError` if the file cannot be used at all; a row that cannot be mounted gets its `problem` noted.
+        Raises `LoadError` if the file cannot be used at all; a row that cannot be mounted gets its `problems` noted.
         """
         if entry is not None and entry.id == ROOT_INCLUDE and entry.tree is self.root and self.root_source is not None:
             source = self.root_source
@@ -334,14 +334,14 @@ class Loader(Service, name="loader"):
         commit(plan)
         self.warn(plan.warnings)
         for step in plan.steps:
-            if step.starts and step.problem is None:
+            if step.starts and not step.problems:
                 try:
                     mount(step.entry, step.row, step.plugin, step.base, step.injected)
                 except Exception as error:
-                    step.entry.problem = explain(step.entry, step.row, error)[0]
+                    step.entry.problems = explain(step.entry, step.row, error)
                     continue
                 self.announce(step.entry, "apply")
-            elif step.problem is not None:
+            elif step.problems:
                 self.announce(step.entry, "failed")
         return tree
 
@@ -492,7 +492,6 @@ def _kept(entry: Entry, plugin: Any) -> Step:
         shape=entry.shape,
         injected=entry.injected,
         action="keep" if plugin is None else "replace" if entry.is_mounted else "mount",
-        problem=None,
     )
 
 
