@@ -6,12 +6,12 @@ start, leaves the old modules and the old plugin objects running.
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import sysconfig
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -174,6 +174,21 @@ class CodeReloader:
         modules = [row.module for row in rows if row.module in survey.sources]
         return set(survey.changed) - reachable(survey.edges, modules)
 
+    def forget(self, survey: Survey, names: Iterable[str], rows: Iterable[Any]) -> set[str]:
+        """Unload those of the modules that were loaded by path: the row they were loaded for has left.
+
+        A row that comes back later then gets their code as it is by then. Returns the modules that were unloaded.
+        """
+        local = {name for name in names if _inside(name, LOCAL_PACKAGE)}
+        used = reachable(survey.edges, [row.module for row in rows if row.module in survey.sources])
+        gone = {name for name in reaching(survey.edges, local) if _inside(name, LOCAL_PACKAGE)} - used
+        for name in gone:
+            module = sys.modules.pop(name, None)
+            parent, _, child = name.rpartition(".")
+            if module is not None and sys.modules[parent].__dict__.get(child) is module:
+                delattr(sys.modules[parent], child)
+        return gone
+
     def _affected(self, survey: Survey, rows: Sequence[Any]) -> tuple[list[Any], set[str]]:
         """The rows that reach a change, and every module on their ways to it."""
         upwards = reaching(survey.edges, survey.changed)
@@ -219,8 +234,10 @@ def code_frame(file: str | None, line: int | None, around: int = 2) -> str:
     """The lines around a place in a source, the line itself marked; empty when there is none to show."""
     if file is None or line is None:
         return ""
-    linecache.checkcache(file)
-    lines = linecache.getlines(file)
+    try:
+        lines = decode_source(Path(file).read_bytes()).splitlines()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ""
     if not 0 < line <= len(lines):
         return ""
     shown = range(max(1, line - around), min(len(lines), line + around) + 1)
@@ -240,8 +257,6 @@ def _reloads_alone(name: str) -> bool:
 
 
 def _file_digest(source: ModuleSource) -> str:
-    from importlib.util import decode_source
-
     try:
         return digest_of(decode_source(Path(source.file).read_bytes()))
     except FileNotFoundError:

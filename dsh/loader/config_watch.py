@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import anyio.to_thread
 
 from dsh.cordis import Context
-from dsh.cordis.spawn import Spawned
 from dsh.loader.graph import digest_of
 from dsh.loader.watch import Watch
 
@@ -22,7 +22,7 @@ _UNREAD = "unread"
 class ConfigFile:
     """The files of one config and the call that takes a change of them over.
 
-    `owner` is the context whose task a refresh is. It must outlive what a refresh may unload.
+    A refresh is a task of `owner`, which ends with it.
     """
 
     def __init__(self, paths: Iterable[Path], refresh: Refresh, owner: Context, failed: Failed) -> None:
@@ -35,7 +35,8 @@ class ConfigFile:
         self._forced = False
         self._again = False
         self._closed = False
-        self._running: Spawned[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def wake(self, *, force: bool = False) -> None:
         """Look at the files soon, and refresh if their content is another one (or anyway, with `force`).
@@ -46,43 +47,48 @@ class ConfigFile:
             return
         self._forced = self._forced or force
         self._again = True
-        if self._running is None or self._running.done():
-            self._running = self._owner.spawn(self._run, name=f"refresh {self.paths[0].name}")
+        if self._idle.is_set():
+            self._idle.clear()
+            self._owner.spawn(self._run, name=f"refresh {self.paths[0].name}")
 
     async def close(self) -> None:
         """Start no more refresh, and wait for the one that runs."""
         self._closed = True
-        await self.idle()
+        await self._idle.wait()
 
     async def idle(self) -> None:
         """Wait for the refresh that runs, if one does."""
-        running = self._running
-        if running is not None and not running.done():
-            await running
+        await self._idle.wait()
 
     def abandon(self) -> None:
-        """Start no more refresh; one that runs goes on by itself."""
+        """Start no more refresh; one that runs is left to itself."""
         self._closed = True
 
     async def _run(self) -> None:
-        while self._again and not self._closed:
-            self._again = False
-            forced, self._forced = self._forced, False
-            digests = await anyio.to_thread.run_sync(self._read)
-            first = _UNREAD in self._digests.values()
-            changed = [path for path in self.paths if digests[path] != self._digests[path]]
-            self._digests = digests
-            absent = all(digest is None for digest in digests.values())
-            if self._closed or not (changed or forced) or (first and absent and not forced):
-                continue
-            try:
-                await self._refresh()
-                self.failing = False
-            except Exception as error:
-                self.failing = True
-                # A layer that is not there did not fail; name a file that is.
-                blamed = next((path for path in changed if digests[path] is not None), (changed or self.paths)[0])
-                await self._failed(blamed, error)
+        try:
+            while self._again and not self._closed:
+                self._again = False
+                await self._look()
+        finally:
+            self._idle.set()
+
+    async def _look(self) -> None:
+        forced, self._forced = self._forced, False
+        digests = await anyio.to_thread.run_sync(self._read)
+        first = _UNREAD in self._digests.values()
+        changed = [path for path in self.paths if digests[path] != self._digests[path]]
+        self._digests = digests
+        absent = all(digest is None for digest in digests.values())
+        if self._closed or not (changed or forced) or (first and absent and not forced):
+            return
+        try:
+            await self._refresh()
+            self.failing = False
+        except Exception as error:
+            self.failing = True
+            # A layer that is not there did not fail; name a file that is.
+            blamed = next((path for path in changed if digests[path] is not None), (changed or self.paths)[0])
+            await self._failed(blamed, error)
 
     def _read(self) -> dict[Path, str | None]:
         return {path: _digest(path) for path in self.paths}

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dsh.cordis import ConfigModel, Context, Disposer, Emit, Parallel, Service, field, owned
+from dsh.cordis import ConfigModel, Context, Disposer, Emit, Fiber, Parallel, Service, field, owned
 from dsh.cordis.errors import error_chain
 from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files, followed_files
 from dsh.loader.config_watch import ConfigFile, ConfigWatches
@@ -101,7 +101,6 @@ class Hmr(Service, name="hmr"):
         self.ctx.on(EntryChanged, self._rows_changed)
         self.ctx.on(ConfigUpdated, self._rows_changed)
         self.ctx.spawn(self._watch.run, name="hmr watch")
-        self.ctx.spawn(self._catch_up, name="hmr catch up")
 
     def stop(self) -> None:
         """Watch nothing any more. A refresh that runs belongs to the loader and goes on; it may be what unloads us."""
@@ -129,6 +128,10 @@ class Hmr(Service, name="hmr"):
 
         return caller.effect(lambda: end, f"watch_config({Path(path).name})")
 
+    async def wait_armed(self) -> None:
+        """Return once no change of what was loaded when the row started can be missed."""
+        await self._watch.wait_armed()
+
     async def refresh(self) -> None:
         """Read every config file and every source again now, as after a change: for when watching does not work."""
         self._configs.wake_all()
@@ -142,7 +145,7 @@ class Hmr(Service, name="hmr"):
 
     def _rows_changed(self, _event: object) -> None:
         """Many rows change in one edit; look once, when all of them did."""
-        if not self._look_queued:
+        if not self._look_queued and not self._closed:
             self._look_queued = True
             self.ctx.call_later(0, self._look)
 
@@ -210,11 +213,6 @@ class Hmr(Service, name="hmr"):
             if file not in self._followed:
                 self._followed[file] = self._watch.add_file(file)
 
-    async def _catch_up(self) -> None:
-        await self._watch.wait_armed()
-        self._configs.wake_all()
-        self._code_soon(set())
-
     def _changed(self, paths: frozenset[Path]) -> None:
         rest = self._configs.changed(paths)
         sources = {path for path in rest if path.suffix == ".py"}
@@ -248,8 +246,10 @@ class Hmr(Service, name="hmr"):
             return
         self._announce(survey, paths)
         rows = [entry for entry in self._loader.entries() if entry.plugin is not None and entry.target is not None]
-        stuck = self._code.framework(survey) | self._code.unreached(survey, rows)
-        self._ask_for_restart(survey, stuck)
+        stuck = self._code.framework(survey)
+        loose = self._code.unreached(survey, rows) - stuck
+        stuck |= loose
+        self._ask_for_restart(survey, stuck - self._code.forget(survey, loose, rows))
         changed = {name: digest for name, digest in survey.changed.items() if name not in stuck}
         try:
             done = await self._code.reload(Survey(survey.sources, survey.edges, changed), rows, self._exchange)
@@ -287,3 +287,13 @@ class Hmr(Service, name="hmr"):
             path = survey.sources[name].file
             self.ctx.logger.warning("%s changed; restart dsh to take it over", show_path(path))
             self.ctx.emit(HmrRestartRequired(path=path))
+
+
+def mount_watcher(root: Context, loader: Loader) -> Fiber | None:
+    """Follow the config files for a composition without an `hmr` row; None if it has one.
+
+    The service stays in a realm of its own, so that a row added later is no duplicate.
+    """
+    if any(entry.module == __name__ for entry in loader.entries()):
+        return None
+    return root.isolate("hmr").plugin(Hmr, {"root": []})

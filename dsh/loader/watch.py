@@ -74,6 +74,8 @@ class Watch:
         self._holders: dict[Path, int] = {}
         self._trees: dict[Path, Callable[[Path], bool]] = {}
         self._tree_files: dict[str, dict[Path, Signature]] = {}
+        self._added: set[Path] = set()
+        self._pending: set[Path] = set()
         self._armed = anyio.Event()
         self._stopped = False
         self._replan = False
@@ -82,10 +84,14 @@ class Watch:
     # -- what to watch -----------------------------------------------------------------------------------------------
 
     def add_file(self, path: Path) -> Callable[[], None]:
-        """Watch one file, present or not. A change from what it is now will be reported. Returns the undo."""
+        """Watch one file, present or not. Returns the undo.
+
+        It is reported once when the watch is armed for it, so that what was read of it before can be compared.
+        """
         path = Path(os.path.abspath(path))
         if path not in self._files:
             self._files[path] = _signature(path)
+            self._added.add(path)
             self._replan = True
         self._holders[path] = self._holders.get(path, 0) + 1
         done = False
@@ -98,6 +104,8 @@ class Watch:
             self._holders[path] -= 1
             if not self._holders[path]:
                 del self._holders[path], self._files[path]
+                self._added.discard(path)
+                self._pending.discard(path)
                 self._replan = True
 
         return undo
@@ -142,14 +150,18 @@ class Watch:
                 # From here on a change is noticed; what changed before is found by comparing.
                 fresh = frozenset() if known_folders is None else plan.tree_folders - known_folders
                 known_folders = plan.tree_folders
-                self._report(await anyio.to_thread.run_sync(self._scan, plan, frozenset(), fresh, limiter=limiter))
+                await self._note(plan, frozenset(), fresh, limiter)
+                self._pending |= self._added
+                self._added.clear()
                 self._armed.set()
                 while not self._stopped and not self._replan:
                     events = await self._next_events(native, limiter)
                     if events is None:
                         break
                     look = plan.tree_folders if self._polling else frozenset()
-                    self._report(await anyio.to_thread.run_sync(self._scan, plan, events, look, limiter=limiter))
+                    moved = await self._note(plan, events, look, limiter)
+                    if events or not moved:  # notifications come when it is quiet again
+                        self._report()
                     if not plan.folders.keys().isdisjoint(events):
                         break  # a folder left or was replaced; its number alone would not tell, numbers are reused
                     trees_moved = self._polling or any(os.path.isdir(path) for path in events)
@@ -180,13 +192,14 @@ class Watch:
 
     async def _next_events(self, native: RustNotify | None, limiter: anyio.CapacityLimiter) -> frozenset[str] | None:
         """The paths of the next notifications (empty: time for a look), None to plan anew."""
-        if native is None:
-            await anyio.sleep(self._poll)
-            return frozenset()
         wait = self._debounce_ms
+        if native is None:
+            await anyio.sleep(wait / 1000 if self._pending else self._poll)
+            return frozenset()
+        limit = wait if self._pending else self._heartbeat_ms
         try:
             answer: Any = await anyio.to_thread.run_sync(
-                native.watch, wait * _MOST_DEBOUNCES, wait, self._heartbeat_ms, _Flag(self), limiter=limiter
+                native.watch, wait * _MOST_DEBOUNCES, wait, limit, _Flag(self), limiter=limiter
             )
         except (OSError, RuntimeError) as error:
             self._fall_back(str(error) or type(error).__name__)
@@ -195,7 +208,16 @@ class Watch:
             return None
         return frozenset() if isinstance(answer, str) else frozenset(path for _kind, path in answer)
 
-    def _report(self, paths: frozenset[Path]) -> None:
+    async def _note(
+        self, plan: _Plan, events: frozenset[str], look: frozenset[str], limiter: anyio.CapacityLimiter
+    ) -> bool:
+        """Look at the files; what may have changed waits for a quiet moment. Whether there was anything."""
+        found = await anyio.to_thread.run_sync(self._scan, plan, events, look, limiter=limiter)
+        self._pending |= found
+        return bool(found)
+
+    def _report(self) -> None:
+        paths, self._pending = frozenset(self._pending), set()
         if paths and not self._stopped:
             self._changed(paths)
 

@@ -113,7 +113,6 @@ class LocalCredentials(Credentials):
         self._store, self._text = store_of(self._document, text), text
         if self._watch is not None:
             self.ctx.spawn(self._watch.run, name="credentials watch")
-            self.ctx.spawn(self._reconcile, name="credentials reconcile")
 
     async def stop(self) -> None:
         """Stop following the file, finish the write that has begun."""
@@ -283,11 +282,6 @@ class LocalCredentials(Credentials):
         if not self._chain.closing and not self._reload_queued:
             self._reload_queued = True
             self._chain.run(self._reload)
-
-    async def _reconcile(self) -> None:
-        assert self._watch is not None
-        await self._watch.wait_armed()
-        self._touched(frozenset())
 
     async def _reload(self) -> None:
         self._reload_queued = False

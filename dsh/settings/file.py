@@ -6,9 +6,9 @@ An edit by anybody is in force within a moment; a document that cannot be read k
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import anyio.to_thread
 
@@ -90,7 +90,6 @@ class FileSettings(LayeredSettings):
         self._text = text
         if self._watch is not None:
             self.ctx.spawn(self._watch.run, name="settings watch")
-            self.ctx.spawn(self._reconcile, name="settings reconcile")
         return self._stored
 
     async def prepare_document(self) -> None:
@@ -132,11 +131,6 @@ class FileSettings(LayeredSettings):
             self._reload_queued = True
             self.chain.run(self._reload)
 
-    async def _reconcile(self) -> None:
-        assert self._watch is not None
-        await self._watch.wait_armed()
-        self._touched(frozenset())
-
     async def _reload(self) -> None:
         self._reload_queued = False
         try:
@@ -156,6 +150,8 @@ class FileSettings(LayeredSettings):
             self.ctx.logger.exception("a settings observer failed")
 
 
-def settings_home(ctx: Context, explicit: Any) -> Home:
+def settings_home(ctx: Context, explicit: str | None) -> Home:
     """The home folder of a row: its own config, else that of the run."""
-    return resolve_home(explicit, launch_environment_of(ctx).values)
+    launcher = ctx.get("dshHomePath")
+    chosen = explicit or (os.fspath(launcher) if isinstance(launcher, (str, os.PathLike)) else None)
+    return resolve_home(chosen, launch_environment_of(ctx).values)

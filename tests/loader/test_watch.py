@@ -55,6 +55,8 @@ async def watching(*files: Path, tree: Path | None = None, heartbeat: float = 30
         group.start_soon(watch.run)
         with anyio.fail_after(LIMIT):
             await watch.wait_armed()
+        await seen.until(lambda: seen.paths >= set(files))
+        seen.reports.clear()
         yield seen
         watch.stop()
 
