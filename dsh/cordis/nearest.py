@@ -17,7 +17,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
         return by_squeezed[squeezed]
     from difflib import get_close_matches
 
-    found = get_close_matches(squeezed, by_squeezed, n=1, cutoff=0.7)
+    found = get_close_matches(squeezed, by_squeezed, n=1, cutoff=0.6)
     return by_squeezed[found[0]] if found else None
 
 

@@ -43,11 +43,8 @@ class Step:
     action: Action = "keep"
     rebases: bool = False
     updates: bool = False
+    moved: bool = False
     problems: list[Problem] = field(default_factory=list)
-
-    @property
-    def moved(self) -> bool:
-        return not self.is_new and self.parent is not self.entry.parent
 
     @property
     def starts(self) -> bool:
@@ -113,6 +110,7 @@ class _Planner:
         self._seen.add(row.id)
         self._plan.steps.append(step)
         step.parent = parent.entry if parent is not None else None
+        step.moved = not step.is_new and step.parent is not step.entry.parent
         outer = parent.injected if parent is not None else {}
         step.injected = {**outer, **row.inject}
         self._place(step)

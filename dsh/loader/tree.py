@@ -473,9 +473,8 @@ class Loader(Service, name="loader"):
 
     def _is_loading(self, but: Fiber | None) -> bool:
         return any(
-            fiber is not but and (fiber.state is FiberState.LOADING or not fiber.is_settled) and not fiber.missing()
+            fiber is not but and _is_starting(fiber) and not fiber.ctx.intercepted("loader").get("await")
             for fiber in self.fibers()
-            if not fiber.ctx.intercepted("loader").get("await")
         )
 
 
@@ -493,6 +492,12 @@ def _kept(entry: Entry, plugin: Any) -> Step:
         injected=entry.injected,
         action="keep" if plugin is None else "replace" if entry.is_mounted else "mount",
     )
+
+
+def _is_starting(fiber: Fiber) -> bool:
+    if fiber.state is FiberState.PENDING:
+        return not fiber.is_settled and not fiber.missing()
+    return fiber.state is FiberState.LOADING
 
 
 def _own_fibers(ctx: Context) -> Iterator[Fiber]:
