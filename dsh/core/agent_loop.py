@@ -15,7 +15,7 @@ from .agent import Agent, AgentHandle, AgentOptions, CreateAgentOptions, ResumeA
 from .agents import Agents
 from .configured_agents import AgentRow, ConfiguredAgents
 from .creation import Lifecycle, create_agent, create_now, resume_agent
-from .seams import AgentDefaultModel, install_settings_section
+from .seams import AgentDefaultModel, SessionPersistence, install_settings_section
 from .session_store import Sessions
 from .system_prompt import SystemPrompt
 from .tasks import TaskOwner
@@ -70,6 +70,7 @@ class AgentLoop(Service, name="agentLoop"):
         system_prompt.variable("model", lambda scope: self._route_of(scope, "model"))
         system_prompt.variable("cwd", _cwd_of)
         ctx.defer(self._close)
+        ctx.inject([SessionPersistence], self._outlast_by_persistence)
 
     async def start(self) -> None:
         """Start the agents that the row names."""
@@ -109,6 +110,18 @@ class AgentLoop(Service, name="agentLoop"):
         return _handle(create_now(self, caller, agent_id, options or AgentOptions(), dict(meta or {}))).agent
 
     # -- details --------------------------------------------------------------------------------------------------
+
+    def _outlast_by_persistence(self, child: Context) -> None:
+        """When everything ends, persistence waits for the agents, so that their last events reach the disk.
+
+        While the composition lives on, a persistence that leaves or is replaced ends nobody.
+        """
+
+        async def end() -> None:
+            if self.ctx.root.fiber.is_retired:
+                await self._close()
+
+        child.defer(end)
 
     async def _close(self) -> None:
         """End every agent, and every creation under way, together."""

@@ -47,7 +47,9 @@ class Place:
         """A fresh place below ``root``; no key and no proxy is inherited."""
         home, work = root / "home", root / "work"
         work.mkdir()
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DEEPSEEK_", "DSH_")) and "proxy" not in k.lower()}
+        kept = {
+            k: v for k, v in os.environ.items() if not k.startswith(("DEEPSEEK_", "DSH_")) and "proxy" not in k.lower()
+        }
         return cls(home, work, {**kept, "DSH_HOME": str(home), "PYTHONUNBUFFERED": "1", **env})
 
     def model(self, url: str) -> None:
@@ -158,16 +160,16 @@ class Daemon:
     async def event(self, kind: str, test: Callable[[Any], bool] = lambda event: True) -> Any:
         """The next session event of one type."""
         found = await self.wait_for(
-            lambda line: line["type"] == "session_event"
-            and line["event"]["type"] == kind
-            and test(line["event"]),
+            lambda line: line["type"] == "session_event" and line["event"]["type"] == kind and test(line["event"]),
             kind,
         )
         return found["event"]
 
     async def config(self, status: str) -> Any:
         """The next ``config`` line with this status."""
-        return await self.wait_for(lambda line: line["type"] == "config" and line["status"] == status, f"config {status}")
+        return await self.wait_for(
+            lambda line: line["type"] == "config" and line["status"] == status, f"config {status}"
+        )
 
     async def said(self, text: str) -> None:
         """Wait until standard error holds ``text``."""
