@@ -17,6 +17,7 @@ COMMANDS = {
     "sessions": "dsh.cli.sessions",
     "config": "dsh.cli.config",
     "settings": "dsh.cli.settings",
+    "credentials": "dsh.cli.credentials",
     "init": "dsh.cli.init",
     "local": "dsh.cli.local",
     "dev": "dsh.cli.dev",

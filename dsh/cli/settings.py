@@ -87,7 +87,7 @@ def _row_configs() -> dict[str, Any]:
     for row in rows:
         name = row.name.removeprefix("@deepseek-ai/").removeprefix("dsh-")
         if isinstance(row.config, dict):
-            found[name] = row.config
+            found["shell" if name == "bash-local" else name] = row.config
     return found
 
 

@@ -132,6 +132,10 @@ class LocalCredentials(Credentials):
         source = None if found is None else found.source
         return CredentialInfo(found is not None, source, writable=source != "env")
 
+    def references(self) -> list[str]:
+        """Names with a stored value."""
+        return list(self._store.refs)
+
     async def set(self, ref: str, value: str | Secret) -> None:
         """See `Credentials.set`."""
         secret = value if isinstance(value, Secret) else Secret(value)
