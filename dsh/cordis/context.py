@@ -297,8 +297,7 @@ class Context(EventMethods, TimeMethods):
         if known is not None and known[0] is implementation:
             return known[1]
         view = implementation.for_caller(self)
-        if implementation.view is not None:
-            self._views[implementation.name] = (implementation, view)
+        self._views[implementation.name] = (implementation, view)
         return view
 
     def forget_views(self) -> None:

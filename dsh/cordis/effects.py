@@ -65,7 +65,9 @@ class EffectStack:
             if stack is other:
                 return True
             stack = stack.parent
-        return any(self.fiber in implementation.users for implementation in other.fiber.provided)
+        # A whole fiber also waits for everybody who runs on its services; a part of it does not.
+        whole = other is other.fiber.stack
+        return whole and any(self.fiber in implementation.users for implementation in other.fiber.provided)
 
     async def unwind(self, run: Eager) -> None:
         """Undo everything, newest first, each before the next; child fibers lying side by side go together."""

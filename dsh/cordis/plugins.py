@@ -114,6 +114,8 @@ def _body_of(plugin: Any) -> Callable[..., Any]:
         if inspect.isabstract(plugin):
             missing = ", ".join(sorted(getattr(plugin, "__abstractmethods__", ())))
             raise invalid_plugin(f"{plugin.__qualname__} is abstract and cannot be mounted (it lacks {missing})")
+        if issubclass(plugin, Service) and not plugin.service_name:
+            raise invalid_plugin(f'{plugin.__qualname__} has no service name: class {plugin.__name__}(…, name="…")')
         return plugin
     apply = getattr(plugin, "apply", None)
     if callable(apply):

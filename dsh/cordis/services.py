@@ -236,10 +236,8 @@ class Implementation:
         return self.name, self.realm
 
     def for_caller(self, caller: Context) -> Any:
-        if self.view is None:
-            return self.value
         self.viewers.add(caller)
-        return self.view(self.value, caller)
+        return self.value if self.view is None else self.view(self.value, caller)
 
     def available_to(self, ctx: Context) -> bool:
         """Whether a fiber with context `ctx` may run on it."""

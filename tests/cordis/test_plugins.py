@@ -229,6 +229,13 @@ def test_annotations_that_cannot_be_evaluated_or_mean_nothing_are_refused_by_par
     assert resolve_plugin(module("def apply(ctx, config: 'Missing'): ...")).passes_config
 
 
+def test_a_service_without_a_name_is_refused():
+    class Nameless(Service):
+        pass
+
+    refused(Nameless, "no service name")
+
+
 def test_inject_spellings():
     from dsh.cordis.plugins import read_needs
 

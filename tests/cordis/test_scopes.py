@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dsh.cordis import AnonymousEntries, CordisError, Emit, NamedEntries, ScopedLayers, bind_scope, scope_chain
+from dsh.cordis import AnonymousEntries, CordisError, Emit, NamedEntries, ScopedLayers, Service, bind_scope, scope_chain
 from dsh.cordis.testing import harness
 from tests.cordis.helpers import turns
 
@@ -154,6 +154,30 @@ async def test_awaiting_a_scopes_disposal_in_its_own_undo_is_refused():
         scope.ctx.defer(undo)
         await scope.dispose()
         assert codes == ["SELF_AWAIT"]
+
+
+async def test_an_undo_may_await_the_end_of_a_scope_that_its_provider_opened():
+    order = []
+
+    class Agents(Service, name="agents"):
+        def open(self):
+            return self.ctx.scope(Agent("a"))
+
+    def user(ctx, config, agents: Agents):
+        scope = agents.open()
+        scope.ctx.defer(lambda: order.append("scope undone"))
+
+        async def undo():
+            await scope.dispose()
+            order.append("user undone")
+
+        ctx.defer(undo)
+
+    async with harness() as root:
+        await root.plugin(Agents)
+        fiber = await root.plugin(user)
+        await fiber.dispose()
+        assert order == ["scope undone", "user undone"]
 
 
 async def test_scopes_resolve_services_like_the_plugin_and_end_with_it():

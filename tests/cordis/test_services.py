@@ -188,10 +188,15 @@ async def test_views_pass_the_caller_and_own_what_is_registered():
         assert service.items == []
 
 
-async def test_views_are_dropped_when_the_service_is_withdrawn():
+class Weak(Service, name="weak"):
+    pass
+
+
+@pytest.mark.parametrize("cls", [Counter, Weak])
+async def test_views_are_dropped_when_the_service_is_withdrawn(cls):
     async with harness() as root:
-        fiber = await root.plugin(Counter)
-        gone = weakref.ref(unwrap(root[Counter]))
+        fiber = await root.plugin(cls)
+        gone = weakref.ref(unwrap(root[cls]))
         await fiber.dispose()
         gc.collect()
         assert gone() is None
