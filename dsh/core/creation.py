@@ -121,7 +121,7 @@ class Lifecycle:
             raise HarnessError(LOOP_INACTIVE, code="LOOP_INACTIVE")
         loop.lifecycles.add(self)
         self._release_owner: Callable[[], Any] = lambda: None
-        if owner.fiber is not loop.ctx.fiber:
+        if owner.stack is not loop.ctx.stack:
             try:
                 self._release_owner = owner.effect(lambda: self._owner_left, f"agentLoop.lifecycle({session_id})")
             except BaseException:
@@ -245,8 +245,7 @@ class Lifecycle:
     def _owner_left(self) -> Awaitable[None] | None:
         if self._quiet:
             return None
-        text = f'agent "{self.session_id}" setup aborted: owner disposed during setup'
-        self.dispose_soon(HarnessError(text, code="SETUP_ABORTED"))
+        self.dispose_soon(self._owner_gone())
         return self.dispose()
 
     # -- details --------------------------------------------------------------------------------------------------
@@ -259,6 +258,15 @@ class Lifecycle:
         if self.signal.aborted:
             reason = self.signal.reason
             raise reason if isinstance(reason, BaseException) else AbortError(reason=reason)
+        # Asked to go, though the teardown itself comes a moment later: a listener may have disposed either just now.
+        if not self._owner.stack.is_open:
+            raise self._owner_gone()
+        if not self._loop.ctx.stack.is_open:
+            raise HarnessError(LOOP_INACTIVE, code="LOOP_INACTIVE")
+
+    def _owner_gone(self) -> HarnessError:
+        text = f'agent "{self.session_id}" setup aborted: owner disposed during setup'
+        return HarnessError(text, code="SETUP_ABORTED")
 
     def _caller_reason(self, reason: object) -> BaseException:
         if isinstance(reason, BaseException):

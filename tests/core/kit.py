@@ -142,9 +142,11 @@ class Spine:
 
 
 @asynccontextmanager
-async def spine(script: Sequence[Entry] = (), *, companions: bool = True, **config: Any) -> AsyncIterator[Spine]:
+async def spine(
+    script: Sequence[Entry] = (), *, companions: bool = True, dispose_timeout: float = 10.0, **config: Any
+) -> AsyncIterator[Spine]:
     """Mount the spine on a fresh root; ``config`` goes to the loop's row."""
-    async with Context() as root:
+    async with Context(dispose_timeout=dispose_timeout) as root:
         for module in (service, session_store, system_prompt, tools, agents):
             await root.plugin(module)
         if companions:
