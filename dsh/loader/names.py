@@ -40,7 +40,7 @@ PLUGINS: Final[Mapping[str, str]] = {
         agent_loop="agent_loop",
         tools="tools",
         system_prompt="system_prompt",
-        agent_tool_presentation="tool_presentation",
+        agent_tool_presentation="agent_tool_presentation",
         invariants="invariants",
     ),
     **_folder("dsh.llm", llm="service"),

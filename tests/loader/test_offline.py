@@ -1,0 +1,165 @@
+"""Looking at a composition without starting it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dsh.loader.boot import make_source
+from dsh.loader.offline import check, provided_names, show
+from dsh.loader.yamlio import parse_yaml, same_value
+from tests.loader.kit import running, write_plugins
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_plugins(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+FILE = """
+- id: a
+  name: ./note.py
+  config: {text: !!js "'x' + 1", size: 2}
+- {id: p, name: ./provider.py}
+- id: g
+  name: cordis:group
+  config:
+    - {id: inner, name: ./note.py}
+- {id: last, name: ./note.py, disabled: !!js env.FROM_ENV === 'env'}
+"""
+
+
+async def test_b19_the_dump_equals_what_is_mounted_and_says_where_rows_come_from(folder: Path) -> None:
+    (folder / "cordis.patch.yml").write_text("- {id: inner, config: {text: '010'}}\n- {id: nobody, config: {}}\n")
+    (folder / "over.yml").write_text("- {id: p, config: {value: over}}\n- insert: [{id: n, name: ./note.py}]\n")
+    (folder / "cordis.yml").write_text(FILE)
+    source = make_source("cordis.yml", overlays=["over.yml"], sets=["n.text=off"])
+    text, warnings = show(source)
+    assert re.findall("# == .*", text) == [
+        "# == cordis.yml",
+        "# == cordis.yml, patched by over.yml",
+        "# == cordis.yml, patched by cordis.patch.yml",
+        "# == cordis.yml",
+        "# == over.yml, patched by --set",
+    ]
+    assert "text: !!js '''x'' + 1'" in text or "text: !!js 'x' + 1" in text
+    assert [str(warning) for warning in warnings] == [
+        'cordis.patch.yml:2: patch item 2: no row has the id "nobody"; it is skipped'
+    ]
+    async with running(folder, overlays=["over.yml"], sets=["n.text=off"]) as it:
+        mounted = it.entry("include").subtree
+        assert mounted is not None and mounted.reading is not None
+        assert same_value(parse_yaml(text), mounted.reading.composition.rows)
+        assert it.fiber("inner").config.text == "010" and it.fiber("n").config.text == "off"
+    (folder / "dumped.yml").write_text(text)
+    assert same_value(make_source("dumped.yml").read().composition.rows, parse_yaml(text))
+
+
+def test_b19b_without_user_layers_broken_ones_do_not_matter(folder: Path) -> None:
+    (folder / "cordis.yml").write_text(FILE)
+    (folder / "cordis.patch.yml").write_text("- {broken\n")
+    with pytest.raises(Exception, match=r"cordis.patch.yml:2"):
+        show(make_source("cordis.yml"))
+    text, warnings = show(make_source("cordis.yml"), user_layers=False)
+    assert same_value(parse_yaml(text), parse_yaml(FILE)) and not warnings
+
+
+def test_secrets_are_not_printed(folder: Path) -> None:
+    (folder / "cordis.yml").write_text(
+        "- id: a\n  name: x\n"
+        "  config: {apiKey: sk-123, apiKeyEnv: NAME, maxTokens: 5, key: !!js env.K, deep: [{token: t}]}\n"
+    )
+    text, _ = show(make_source("cordis.yml"))
+    row = parse_yaml(text)[0]["config"]
+    assert row["apiKey"] == "***" and row["deep"] == [{"token": "***"}]
+    assert row["apiKeyEnv"] == "NAME" and row["maxTokens"] == 5 and row["key"].source == "env.K"
+    assert "sk-123" in show(make_source("cordis.yml"), redact=False)[0]
+
+
+def found(folder: Path, text: str) -> tuple[list[str], list[str]]:
+    (folder / "cordis.yml").write_text(text)
+    result = check(make_source("cordis.yml"))
+    assert result.ok == (not result.problems)
+    return [str(each) for each in result.problems], [str(each) for each in result.warnings]
+
+
+def test_a_good_composition_checks_clean_without_starting(folder: Path) -> None:
+    write_plugins(
+        folder,
+        boom="def apply(ctx): raise RuntimeError('started')\n",
+        listing="def apply(ctx): ctx.provide('notes', [])\n",
+    )
+    (folder / "inner.yml").write_text("- {id: c, name: ./consumer.py}\n")
+    problems, warnings = found(
+        folder,
+        "- {id: boom, name: ./boom.py}\n- {id: i, name: cordis:include, config: {path: inner.yml}}\n"
+        "- {id: p, name: ./provider.py, config: {value: !!js nobody.knows}}\n"
+        "- {id: off, name: no-such-thing, disabled: true}\n"
+        "- {id: l, name: ./listing.py}\n- {id: n, name: ./notes.py}\n",
+    )
+    assert problems == ['cordis.yml:6: row "n", key name: there is no plugin at ./notes.py; did you mean "./note.py"?']
+    assert warnings == []
+
+
+def test_a_check_reports_configs_providers_cycles_and_unknown_keys(folder: Path) -> None:
+    write_plugins(
+        folder,
+        x="from dsh.cordis import Service\ninject = ['y']\nclass X(Service, name='x'): ...\n",
+        y="inject = ['x']\ndef apply(ctx): ctx.provide('y', 1)\n",
+    )
+    problems, warnings = found(
+        folder,
+        "- {id: a, name: ./consumer.py, config: {sen: 1}}\n"
+        "- {id: b, name: ./provider.py, config: {value: 1, parts: x}}\n"
+        "- {id: x, name: ./x.py}\n- {id: y, name: ./y.py}\n",
+    )
+    assert problems == [
+        'cordis.yml:2: row "b", key config.value: must be a string, got 1 (put it in quotes)',
+        'cordis.yml:2: row "b", key config.parts: must be a list, got "x"',
+        'cordis.yml:1: row "a": it needs the service "notes", which no row provides',
+        'cordis.yml:3: row "x": rows wait for each other\'s services and none can start: x -> y -> x',
+    ]
+    assert warnings == ['cordis.yml:1: row "a", key config.sen: unknown key; did you mean "seen"?']
+
+
+def test_a_check_reads_what_code_provides(folder: Path) -> None:
+    write_plugins(
+        folder,
+        by_code="""
+        from dsh.cordis import Service
+        class Greeter(Service, name="greeter"): ...
+        def apply(ctx):
+            greeter = Greeter(ctx)
+            ctx.provide(greeter)
+            ctx.provide("plain", 1)
+        """,
+        unclear="def apply(ctx):\n    for name in ['notes']:\n        ctx.provide(name, [])\n",
+    )
+    from dsh.loader.resolve import load, resolve
+
+    assert provided_names(load(resolve("./by_code.py", folder))) == ({"greeter", "plain"}, False)
+    problems, warnings = found(folder, "- {id: a, name: ./note.py}\n- {id: u, name: ./unclear.py}\n")
+    assert problems == []
+    assert warnings == ['cordis.yml:1: row "a": it needs the service "notes", which no row provides (unless u does)']
+
+
+def test_a_check_follows_includes_and_reports_their_files(folder: Path) -> None:
+    (folder / "inner.yml").write_text("- {id: a, name: ./provider.py, config: {value: 5}}\n")
+    (folder / "loop.yml").write_text("- {id: again, name: cordis:include, config: {path: loop.yml}}\n")
+    problems, _ = found(
+        folder,
+        "- {id: i, name: cordis:include, config: {path: inner.yml}}\n"
+        "- {id: l, name: cordis:include, config: {path: loop.yml}}\n"
+        "- {id: m, name: cordis:include, config: {path: missing.yml}}\n"
+        "- {id: w, name: cordis:include, config: {pth: x.yml}}\n",
+    )
+    assert problems == [
+        'inner.yml:1: row "i:a", key config.value: must be a string, got 5 (put it in quotes)',
+        'loop.yml:1: row "l:again", key config.path: loop.yml would include itself',
+        "missing.yml: the file does not exist",
+        'cordis.yml:4: row "w", key config.path: required (a string)',
+    ]
