@@ -1,10 +1,23 @@
 """Events: declaration, each dispatch mode, guards, prepared dispatch, async listeners."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
-from dsh.cordis import Bail, CordisError, Dispatching, Emit, InvariantError, Parallel, Serial, Waterfall
+from dsh.cordis import (
+    Bail,
+    CordisError,
+    Dispatching,
+    Emit,
+    InvariantError,
+    Parallel,
+    Serial,
+    Service,
+    Waterfall,
+    owned,
+)
 from dsh.cordis.testing import harness, record
 from tests.cordis.helpers import errors, turns
 
@@ -304,6 +317,39 @@ async def test_a_reloaded_class_may_change_the_mode_once_its_old_listeners_are_g
         assert await root.serial(new()) == 5
         with pytest.raises(CordisError):
             root.emit(old())
+
+
+async def test_event_classes_and_plugins_that_left_can_be_collected():
+    async with harness() as root:
+
+        def generation():
+            class Gone(Emit, name="events/gone", scoped_by=lambda e: None):
+                pass
+
+            class GoneService(Service, name="gone"):
+                @owned
+                def use(self, caller):
+                    return caller.on(Gone, lambda e: None)
+
+            def body(ctx):
+                ctx[GoneService].use()
+                ctx.emit(Gone())
+
+            return Gone, GoneService, body
+
+        async def live_and_leave():
+            classes = generation()
+            fibers = [root.plugin(classes[1]), root.plugin(classes[2], inject=["gone"])]
+            await root.settle()
+            assert fibers[1].is_active
+            for fiber in fibers:
+                await fiber.dispose()
+            return [weakref.ref(each) for each in classes]
+
+        left = await live_and_leave()
+        root.emit(Ping())
+        gc.collect()
+        assert [ref() for ref in left] == [None, None, None]
 
 
 async def test_framework_events_contain_even_invariant_errors():
