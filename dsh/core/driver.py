@@ -91,7 +91,7 @@ class Driver:
         self._wake_requested = False
         self._drop_claim = False
         self._activity: asyncio.Future[None] | None = None
-        self._returned_once: set[str] = set()
+        self._failed_once: set[str] = set()
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -311,17 +311,25 @@ class Driver:
             self._runtime_context.observe(self.session.append("user/message", message, "append"))
 
     def _give_back(self, turn: Turn) -> None:
-        """Return input claimed for a step that never started to the front of its list, once per message."""
+        """Return input claimed for a step that never started to the front of its list.
+
+        Not what a cancel cleared with the inbox, and not what made a step fail for the second time: one message that
+        always breaks must not block the queue.
+        """
+        failed = not self._abort.signal.aborted
         try:
             for target, messages in turn.claim.items():
-                kept = [m for m in messages if not self._drop_claim and m["id"] not in self._returned_once]
+                kept = []
                 for message in messages:
-                    if message not in kept:
-                        self._notify(InboxDiscarded(agent=self, message=message))
-                        if not self._drop_claim:
-                            text = f'message "{message["id"]}" was discarded: its step failed to start twice'
-                            self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn.number, turn.step)
-                self._returned_once.update(m["id"] for m in kept)
+                    if not self._drop_claim and not (failed and message["id"] in self._failed_once):
+                        kept.append(message)
+                        continue
+                    self._notify(InboxDiscarded(agent=self, message=message))
+                    if not self._drop_claim:
+                        text = f'message "{message["id"]}" was discarded: its step failed to start twice'
+                        self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn.number, turn.step)
+                if failed:
+                    self._failed_once.update(message["id"] for message in kept)
                 self.inbox.splice(target, 0, 0, kept)
         except Exception as error:
             self._report(error, turn.number, turn.step)
