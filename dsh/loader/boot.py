@@ -20,7 +20,7 @@ from .failures import plugin_traceback
 from .home import Home, resolve_home
 from .patches import Layer
 from .problems import LoadError, Problem
-from .sources import Source, absolute
+from .sources import Source, UsageError, absolute
 from .tree import Loader, LoaderOptions
 
 
@@ -32,6 +32,12 @@ class BootError(HarnessError):
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+class BootUsageError(BootError):
+    """A start that failed for a `--set` argument: a usage error of the command line."""
+
+    code = "USAGE"
 
 
 class CommandLineArguments:
@@ -118,8 +124,8 @@ async def boot(
 
     `prepare(root)` (sync or async) runs before any row exists. A row that is not active once everything settled
     fails the start: `BootError` reports every such row (`<bin>: plugin tree failed to load: …`), after the partial
-    root was disposed. If a row shuts the root down or asks to exit meanwhile, the block is entered quietly; see
-    `App.is_over`. Times are in seconds.
+    root was disposed; a `--set` that fits no row raises `BootUsageError`. If a row shuts the root down or asks to
+    exit meanwhile, the block is entered quietly; see `App.is_over`. Times are in seconds.
     """
     environment = environment or inherited_environment()
     home = home or resolve_home(environ=environment.values)
@@ -179,6 +185,9 @@ async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: s
         if app.is_over:
             return
         problems = audit(app.loader)
+    except UsageError as error:
+        await app.root.close()
+        raise BootUsageError(f"{bin}: {error}", error.problems) from None
     except LoadError as error:
         problems = error.problems
     if not problems or app.is_over:

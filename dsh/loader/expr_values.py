@@ -7,7 +7,6 @@ import os
 import posixpath
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -518,6 +517,12 @@ def _file_url_to_path(url: Any) -> str:
     return unquote(parts.path)
 
 
+def _tmpdir() -> str:
+    import tempfile
+
+    return tempfile.gettempdir()
+
+
 def _modules(scope: Scope) -> Mapping[str, Facade]:
     return {
         "path": _functions(
@@ -527,7 +532,7 @@ def _modules(scope: Scope) -> Mapping[str, Facade]:
             dirname=lambda path: os.path.dirname(text_of(path)) or ".",
             basename=_path_name,
         ),
-        "os": _functions("os", homedir=lambda: os.path.expanduser("~"), tmpdir=tempfile.gettempdir),
+        "os": _functions("os", homedir=lambda: os.path.expanduser("~"), tmpdir=_tmpdir),
         "url": _functions(
             "url",
             fileURLToPath=_file_url_to_path,

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 from dsh.cordis import FiberState
-from dsh.cordis.errors import error_chain
+from dsh.cordis.errors import HarnessError, error_chain
 from dsh.cordis.schema import ConfigError
 
 from .entries import Entry
@@ -29,7 +29,9 @@ def explain(entry: Entry, row: Row, error: BaseException, stage: Stage = "apply"
     if isinstance(error, ExprError):
         keys = ("config", *getattr(error, "keys", ()))
         return [row_problem(source, row, str(error), "config", keys, error=error)]
-    return [row_problem(source, row, f"{type(error).__name__}: {error_chain(error)}", stage, error=error)]
+    text, kind = error_chain(error), type(error).__name__
+    named = isinstance(error, HarnessError) or text.startswith(kind)
+    return [row_problem(source, row, text if named else f"{kind}: {text}", stage, error=error)]
 
 
 def failures_of(entry: Entry, row: Row | None = None) -> list[Problem]:

@@ -285,6 +285,12 @@ class Loader(Service, name="loader"):
             error: Exception | None = None
             try:
                 result = await job()
+            except asyncio.CancelledError:
+                if not outcome.done():
+                    outcome.set_result(
+                        (None, LoadError([Problem(f"the loader is shutting down; its {what} was given up")]))
+                    )
+                raise
             except Exception as raised:
                 error = raised
             if not outcome.cancelled():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dsh.cordis import Context
-from dsh.loader.boot import BootError
+from dsh.loader.boot import BootError, BootUsageError
 from dsh.loader.environment import EnvLayer, LaunchEnvironment
 from dsh.loader.sources import UsageError
 from tests.loader.kit import running, write_plugins
@@ -273,3 +273,10 @@ def test_set_reads_values_in_the_dialect_and_makes_nested_keys(folder: Path) -> 
         "e": "!!js 1 + 1",
         "none": "None",
     }
+
+
+async def test_a_set_argument_that_fits_no_row_is_a_usage_error(folder: Path) -> None:
+    with pytest.raises(BootUsageError) as caught:
+        async with running(folder, "- {id: note, name: ./note.py}\n", sets=["nota.text=1"]):
+            pass
+    assert str(caught.value) == "dsh: --set: nota.text=1: no row has that id; did you mean note?"

@@ -10,6 +10,7 @@ import pytest
 
 from dsh.cordis import FiberState
 from dsh.loader.events import EntryChanged
+from dsh.loader.problems import LoadError
 from tests.loader.kit import running, write_plugins
 
 
@@ -783,3 +784,13 @@ async def test_a_row_that_disposes_itself_stays_down_until_it_changes(folder: Pa
         assert it.states()["a"] == "disabled"
         await it.edit(TWO.replace("one", "two"))
         assert it.states()["a"] == "active"
+
+
+async def test_an_edit_that_the_end_of_the_loader_cuts_short_says_so(folder: Path) -> None:
+    write_plugins(folder, stuck="import asyncio\nasync def apply(ctx): await asyncio.Event().wait()\n")
+    async with running(folder, TWO) as it:
+        it.write(TWO + "- {id: stuck, name: ./stuck.py}\n")
+        edit = asyncio.ensure_future(it.loader.refresh())
+        await asyncio.sleep(0.05)
+    with pytest.raises(LoadError, match="shutting down"):
+        await asyncio.wait_for(edit, 5)
