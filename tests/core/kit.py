@@ -146,7 +146,7 @@ async def spine(
     script: Sequence[Entry] = (), *, companions: bool = True, dispose_timeout: float = 10.0, **config: Any
 ) -> AsyncIterator[Spine]:
     """Mount the spine on a fresh root; ``config`` goes to the loop's row."""
-    async with Context(dispose_timeout=dispose_timeout) as root:
+    async with no_task_left(), Context(dispose_timeout=dispose_timeout) as root:
         for module in (service, session_store, system_prompt, tools, agents):
             await root.plugin(module)
         if companions:
@@ -156,6 +156,16 @@ async def spine(
         llm = root[Llm]
         llm.register_adapter(["test"], model)
         yield Spine(root, llm, root[Sessions], root[SystemPrompt], root[Tools], root[Agents], root[AgentLoop], model)
+
+
+@asynccontextmanager
+async def no_task_left() -> AsyncIterator[None]:
+    """Every task that the block started has ended with it."""
+    before = asyncio.all_tasks()
+    yield
+    await asyncio.sleep(0)
+    survivors = asyncio.all_tasks() - before
+    assert not survivors, survivors
 
 
 async def mount_companions(root: Context) -> None:
