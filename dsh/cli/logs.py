@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
 
 _LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to whatever standard error is at that moment: a console puts lines above its prompt by replacing it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        """The current standard error."""
+        return sys.stderr
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,7 +61,7 @@ def configure(*, verbosity: int, form: str) -> None:
 
     ``verbosity`` -1 shows errors, 0 warnings, 1 information, 2 debug and tracebacks.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(traceback=verbosity > 0))
     logger = logging.getLogger("dsh")
     logger.handlers[:] = [handler]

@@ -44,7 +44,6 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     console = Console(ctx, config, sessions, loop)
     ctx.on(SessionAppended, console.session_event)
     ctx.on(AgentError, console.agent_error)
-    ctx.on("hmr/config-update-failed", console.refused)
     ctx.on("hmr/reload", console.reloaded)
     ctx.spawn(console.main, name="console", critical=True)
 
@@ -215,10 +214,6 @@ class Console:
         """Errors that end a turn are shown by its end; others here."""
         if event.step == 0 and event.agent is self._agent:
             self._line(self._style("31", printable(describe_error(event.error))))
-
-    def refused(self, event: Any) -> None:
-        """An edit was refused; the previous graph runs on."""
-        self._line(self._style("31", f"config refused: {printable(describe_error(event.error))}"))
 
     def reloaded(self, event: Any) -> None:
         """Plugin code was reloaded."""

@@ -84,9 +84,7 @@ class Reporter:
     def _config(self, status: str, path: Any, **more: Any) -> None:
         if self._json:
             self._out.write_json({"type": "config", "status": status, "path": str(path), **more})
-        elif status == "refused":
-            _say(f"config refused: {more['error']}")
-        else:
+        elif status == "applied":  # a refusal is in the log lines already
             rows = more.get("rows") or []
             _say(f"config applied: {', '.join(rows) if rows else 'no row changed'}")
 

@@ -1,0 +1,159 @@
+"""The console in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from dsh.models.mock_server import MockLlmServer
+from tests.cli.kit import PYTHON, Place
+
+# The child makes the terminal its own, so that Ctrl-C becomes a signal as it does in a real one.
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
+
+
+class Terminal:
+    """A child behind a pseudo-terminal, and everything it showed."""
+
+    def __init__(self, fd: int, process: asyncio.subprocess.Process) -> None:
+        self.fd = fd
+        self.process = process
+        self.raw = ""
+
+    def screen(self) -> str:
+        return ANSI.sub("", self.raw).replace("\r", "")
+
+    async def shows(self, text: str, seconds: float = 30.0) -> None:
+        """Wait until ``text`` appeared."""
+        end = time.monotonic() + seconds
+        while text not in self.screen():
+            assert time.monotonic() < end, f"{text!r} never appeared in:\n{self.screen()}"
+            await asyncio.sleep(0.02)
+            self.read()
+
+    def read(self) -> None:
+        try:
+            self.raw += os.read(self.fd, 65536).decode("utf-8", "replace")
+        except (BlockingIOError, OSError):
+            pass
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    async def ends(self, seconds: float = 20.0) -> int:
+        end = time.monotonic() + seconds
+        while self.process.returncode is None:
+            assert time.monotonic() < end, f"still running:\n{self.screen()}"
+            self.read()
+            await asyncio.sleep(0.02)
+        return self.process.returncode
+
+
+@asynccontextmanager
+async def console(place: Place, *arguments: str) -> AsyncIterator[Terminal]:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    os.set_blocking(master, False)
+    process = await asyncio.create_subprocess_exec(
+        PYTHON, "-c", TAKE_TERMINAL, PYTHON, "-m", "dsh.cli.main", "run", *arguments,
+        cwd=place.work, env={**place.env, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    terminal = Terminal(master, process)
+    try:
+        yield terminal
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(master)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> Place:
+    place = Place.make(tmp_path)
+    assert (await place.dsh("init", ".")).code == 0
+    return place
+
+
+async def test_a_prompt_is_answered_and_tools_are_shown(place: Place) -> None:
+    call = {"toolCalls": [{"name": "bash", "arguments": '{"command":"echo from-the-shell","description":"d"}'}]}
+    async with MockLlmServer([call, {"text": "It says from-the-shell."}]) as server:
+        place.model(server.url)
+        async with console(place) as terminal:
+            await terminal.shows("\n>")
+            terminal.type("run it\r")
+            await terminal.shows("bash")
+            await terminal.shows("It says from-the-shell.")
+            terminal.type("/agents\r")
+            await terminal.shows("main-session-")
+            terminal.type("/quit\r")
+            assert await terminal.ends() == 0
+
+
+async def test_ctrl_c_cancels_the_turn_and_twice_leaves(place: Place) -> None:
+    async with MockLlmServer(["stall", {"text": "Back again."}]) as server:
+        place.model(server.url)
+        async with console(place) as terminal:
+            await terminal.shows("\n>")
+            terminal.type("wait for ever\r")
+            await server.wait_for_requests(1)
+            terminal.type("\x03")
+            await terminal.shows("turn ended: aborted")
+            await asyncio.sleep(2.1)  # the second Ctrl-C below must not count as a double one
+            terminal.type("still there?\r")
+            await terminal.shows("Back again.")
+            terminal.type("\x03")
+            await terminal.shows("press Ctrl-C again to leave")
+            terminal.type("\x03")
+            assert await terminal.ends() == 0
+
+
+async def test_ctrl_d_leaves_and_no_colour_is_written_when_unwanted(place: Place) -> None:
+    place.env["NO_COLOR"] = "1"
+    async with MockLlmServer([{"reasoning": "hm", "text": "Plain."}]) as server:
+        place.model(server.url)
+        async with console(place, "--prompt", "hello") as terminal:
+            await terminal.shows("Plain.")
+            assert "\x1b[2m" not in terminal.raw.split("Plain.")[0]
+            await terminal.shows("\n>")
+            terminal.type("\x04")
+            assert await terminal.ends() == 0
+
+
+async def test_control_characters_of_a_model_never_reach_the_terminal(place: Place) -> None:
+    async with MockLlmServer([{"text": "before\x1b]52;c;aGFjaw==\x07after\x9b31m end."}]) as server:
+        place.model(server.url)
+        async with console(place, "--prompt", "hello") as terminal:
+            await terminal.shows("end.")
+            assert "\x1b]52" not in terminal.raw and "\x9b" not in terminal.raw
+
+
+async def test_a_refused_edit_is_one_message_and_the_agent_goes_on(place: Place) -> None:
+    async with MockLlmServer([{"text": "Still fine."}]) as server:
+        place.model(server.url)
+        async with console(place) as terminal:
+            await terminal.shows("\n>")
+            path = place.work / "cordis.yml"
+            path.write_text(path.read_text().replace("maxParallelToolCalls: 10", "maxParallelToolCalls: many"))
+            await terminal.shows('cordis.yml:11: row "agent-loop", key config.maxParallelToolCalls')
+            await terminal.shows("what ran before runs on")
+            terminal.type("hello\r")
+            await terminal.shows("Still fine.")
