@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dsh.cordis import ConfigError
+from dsh.core.agent_events import AgentPreStep
 from dsh.core.session_store import SessionAppended
 from dsh.core.tools import (
     Accept,
@@ -471,3 +472,25 @@ async def test_contexts_of_an_answer_without_a_body_are_delivered_too() -> None:
         agent.followup(say("go"))
         await agent.when_idle()
         assert texts_of(agent.session) == ["go", "cached", "from the cache", "ok"]
+
+
+async def test_a_failure_without_words_shows_its_class_to_the_model_and_in_the_log() -> None:
+    async with spine([tool_reply(("fails", "{}")), text_reply("ok")]) as s:
+
+        @s.tools.tool
+        async def fails() -> str:
+            """Fails."""
+            raise TimeoutError
+
+        agent = s.agent()
+        agent.followup(say("go"))
+        await agent.when_idle()
+        assert texts_of(agent.session) == ["go", "Error: TimeoutError", "ok"]
+
+        async def wordless(event: AgentPreStep, proceed: Any) -> Any:
+            raise ValueError
+
+        s.root.on(AgentPreStep, wordless)
+        agent.followup(say("again"))
+        await agent.when_idle()
+        assert end(agent.session) == {"kind": "error", "error": {"message": "ValueError", "code": "UNKNOWN"}}
