@@ -20,7 +20,6 @@ from dsh.core.tool_result import ToolResult
 from dsh.core.tools import Tools
 from dsh.llm.service import Llm, LlmStream
 from dsh.llm.types import StreamChunk
-from dsh.sessions import texts
 
 name = "session-checkpoint-policy"
 
@@ -74,11 +73,7 @@ def apply(
             ):
                 await leases.renew_lease(session)
             await flush(session)
-            if run.signal.aborted:
-                return ToolResult.failure(
-                    texts.ABORTED_BEFORE_DISPATCH, info={"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"}
-                )
-        return await proceed()
+        return await proceed()  # which notices a call that was cancelled meanwhile
 
     # In front, so that a listener which answers on its own cannot slip past.
     ctx.on(AgentPreStep, before_step, prepend=True)

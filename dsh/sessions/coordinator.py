@@ -91,8 +91,12 @@ class SessionCoordinator(SessionPersistence):
         for session in self._sessions.list():
             if self._live.of(session) is None:
                 owner = self._live.own(session)
-                if session.seq > session.first_live_seq and session.events[-1].type != END_SEED:
-                    owner.log.note()
+                untouched = all(event.type == END_SEED for event in session.events[session.first_live_seq :])
+                # One that has a log was ours before a reload, and must be ours again before anybody else takes it.
+                if untouched and not await self._in_thread(partial(self._has_log, session.id)):
+                    continue
+                if self._live.of(session) is owner:
+                    owner.log.begin()
 
     async def stop(self) -> None:
         """Write everything down and let everything go. Raises an ExceptionGroup of what could not be written."""
@@ -444,6 +448,12 @@ class SessionCoordinator(SessionPersistence):
         await self._writer.submit(remove)
 
     # -- details ------------------------------------------------------------------------------------------------------
+
+    def _has_log(self, session_id: str) -> bool:
+        try:
+            return self._backend.find(session_id) is not None
+        except SessionPersistenceError:
+            return True  # whatever is wrong with it, the first write will say so
 
     def _refuse_closed(self) -> None:
         if self._closed:

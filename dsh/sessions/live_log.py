@@ -59,6 +59,12 @@ class LiveLog:
             self.lazy = False
             self._timer = self._loop.call_later(self._window_ms() / 1000, self._expire)
 
+    def begin(self) -> None:
+        """Write what is there in the next turn of the loop, seed or not."""
+        self.lazy = False
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._start)
+
     @property
     def clean(self) -> bool:
         """Everything that has happened is durable."""
@@ -114,7 +120,7 @@ class LiveLog:
     def _start(self) -> None:
         self._disarm()
         events = self.session.events
-        if self._writing_to or self.lost is not None or len(events) <= self.durable:
+        if self._writing_to or len(events) <= self.durable:
             return
         self._writing_to = len(events)
         try:

@@ -323,21 +323,16 @@ def _refuse_double(listing: Listing, entry: StoredSession, other: StoredSession)
 
 
 def _turns_in_lines(path: str) -> int:
-    """The number of the last turn, reading whole lines backwards in growing pieces."""
+    """The number of the last turn, looked for in growing tails of the file."""
     with open(path, "rb", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
-        start, rest = end, b""
-        while start > 0:
-            step = min(start, max(_TAIL_BYTES, len(rest)))
-            start -= step
-            data = os.pread(file.fileno(), step, start) + rest
-            # The piece may begin inside a line; that beginning waits for the next round.
-            cut = 0 if start == 0 else data.find(b"\n") + 1
-            turn = _last_turn(data[cut:])
-            if turn is not None:
-                return turn
-            rest = data if start and not cut else data[:cut]
-    return 0
+        reach = _TAIL_BYTES
+        while True:
+            start = max(0, end - reach)
+            turn = _last_turn(os.pread(file.fileno(), end - start, start))
+            if turn is not None or start == 0:
+                return turn or 0
+            reach *= 4
 
 
 def _turns_in_frames(entry: StoredSession) -> int:

@@ -93,7 +93,3 @@ def since_text(started_ms: object) -> str:
         return datetime.fromtimestamp(started_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):
         return "an unknown time"
-
-
-ABORTED_BEFORE_DISPATCH = "tool call aborted before dispatch"
-"""A tool whose call was cancelled while its record was being written; the model reads it behind `Error: `."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from dsh.sessions.errors import SessionPersistenceError
+
 T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
@@ -33,10 +35,10 @@ class Writer:
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Queue `job`; the future gets its result or exception. A cancelled future does not stop its job.
 
-        Raises RuntimeError once the writer is closed.
+        Raises SessionPersistenceError once the writer is closed.
         """
         if self._closed:
-            raise RuntimeError("the session writer is closed")
+            raise SessionPersistenceError("session persistence is closed")
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             # A daemon, so that a process which never got to unload its plugins can still exit.

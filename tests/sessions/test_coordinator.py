@@ -227,6 +227,20 @@ async def test_b13a_a_reloaded_plugin_goes_on_with_the_missing_suffix(tmp_path: 
         assert not any(event.type == "turn/end" for event in session.events)
 
 
+async def test_a_reloaded_plugin_takes_its_sessions_back_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as runtime:
+        turn(runtime.create("first"), 1)
+        await runtime.fiber.restart()
+        write_log(tmp_path, header("resumed", "/w"), log_of(1))
+        session = await runtime.resume("resumed")
+        await runtime.sessions.flush(session)
+        await runtime.fiber.restart()
+        for session in runtime.sessions.list():
+            await runtime.sessions.flush(session)
+            with pytest.raises(SessionLockedError):
+                store_at(tmp_path).hold(session.id, None)
+
+
 async def test_b13b_a_torn_tail_is_cut_when_a_log_is_adopted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     events = log_of(1)
     path = write_log(tmp_path, header("s", "/w"), events, compression="none")
@@ -532,6 +546,48 @@ async def test_an_abandoned_opening_gives_the_session_back(tmp_path: Path) -> No
         with pytest.raises(AbortError):
             await runtime.store.prepare("s", abort.signal)
         (await runtime.store.prepare("s", None, wait_s=10)).release()
+
+
+async def test_an_opening_that_the_unload_overtakes_is_given_back(tmp_path: Path) -> None:
+    write_log(tmp_path, header("s", "/w"), log_of(1))
+    async with running(tmp_path) as runtime:
+        opening = asyncio.ensure_future(runtime.store.prepare("s"))
+        await asyncio.sleep(0)
+        await runtime.fiber.dispose()
+        with pytest.raises(SessionPersistenceError, match="closed"):
+            await opening
+        store_at(tmp_path).hold("s", None).release()
+
+
+async def test_old_shapes_are_read_as_todays_also_from_the_middle(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.add("turn/start", {"turn": 1, "trigger": {"kind": "user"}})
+    log.add("step/start", {"turn": 1, "step": 1})
+    flat = {"turn": 1, "step": 1, "callId": "c", "isError": False}
+    log.add("tool/result", {**flat, "content": [{"type": "text", "text": "long"}]}, surface_op="append")
+    short = {**flat, "content": [{"type": "text", "text": "short"}]}
+    replace = {"op": "replace", "start": 2, "end": 2}
+    log.add("tool/result", short, surface_op=replace, source_event_seqs=(2,))
+    path = write_log(tmp_path, header("s", "/w"), log.events)
+    before = Path(path).read_bytes()
+    async with running(tmp_path) as runtime:
+        _, events = await runtime.store.inspect("s")
+        assert events[0].data == {"turn": 1}
+        assert [event.data["message"]["id"] for event in events[2:4]] == ["legacy-message:s:2"] * 2
+        assert await runtime.store.read_from("s", 3) == events[3:4]
+    assert Path(path).read_bytes() == before
+    for type_, data, text in (
+        ("mode/set", {}, 'session "t" contains unsupported legacy mode/set event at seq 0'),
+        ("steering/message", {"turn": 1}, 'session "t" contains malformed pre-react-loop steering/message at seq 0'),
+    ):
+        old = LogBuilder()
+        old.add(type_, data)
+        refused = write_log(tmp_path, header("t", "/w"), old.events)
+        async with running(tmp_path) as runtime:
+            with pytest.raises(SessionFormatUnsupportedError) as caught:
+                await runtime.store.inspect("t")
+            assert str(caught.value) == text and caught.value.location == refused
+            await runtime.store.delete("t")
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------

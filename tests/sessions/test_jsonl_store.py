@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,30 @@ def test_an_append_is_one_write_and_one_fsync(tmp_path: Path, monkeypatch: pytes
     hold.append(header(cwd="/w"), 3, events[3:])
     assert calls == ["write", "fsync"]
     hold.release()
+
+
+def test_b31_an_append_reads_nothing_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = log_of(1, 2)
+    hold = store_at(tmp_path).hold("s", "/w")
+    hold.append(header(cwd="/w"), 0, events[:3])
+    monkeypatch.setattr("dsh.sessions.jsonl_store.read_log", lambda *_: pytest.fail("the log was read"))
+    for at in range(3, len(events)):
+        hold.append(header(cwd="/w"), at, events[at : at + 1])
+    monkeypatch.undo()
+    assert hold.read().events == events
+    hold.release()
+
+
+def test_b31_a_long_log_opens_in_bounded_time(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    for number in range(1, 2001):
+        builder.turn(number, chunks=44)
+    assert len(builder.events) == 100_000
+    path = write_log(tmp_path, header(), *(builder.events[at : at + 50] for at in range(0, 100_000, 50)))
+    began = time.perf_counter()
+    log = read_log(path, "s")
+    assert time.perf_counter() - began < 5
+    assert len(log.events) == 100_000 and log.events[-1] == builder.events[-1]
 
 
 def test_durability_os_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

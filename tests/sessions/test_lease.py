@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsh.sessions.errors import SessionFencedError, SessionLockedError
-from dsh.sessions.lease import Lease, Leases, LeaseState, probe
+from dsh.sessions.lease import Lease, LeaseRecord, Leases, LeaseState, probe
 from tests.sessions.helpers import Child, header, log_of, store_at, write_log
 
 HOLDER = """
@@ -254,8 +254,8 @@ def test_the_age_of_a_lease_is_judged_by_the_life_it_was_given(tmp_path: Path) -
 
 
 def test_of_many_that_want_an_expired_lease_one_gets_it(tmp_path: Path) -> None:
-    acquire(tmp_path, Leases("expiry", 1))
-    time.sleep(0.05)
+    acquire(tmp_path, Leases("expiry", 100))
+    time.sleep(0.3)
     code = """
         from dsh.sessions.lease import Leases
         leases = Leases("expiry", 60000)
@@ -278,12 +278,28 @@ def test_of_many_that_want_an_expired_lease_one_gets_it(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "lease.json").read_bytes())["token"] == 2
 
 
+def test_a_claimant_that_comes_second_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rival = Leases("expiry", 60_000)
+    claim = Leases._claim
+
+    def overtaken(self: Leases, session_id: str, directory: str, before: LeaseRecord) -> tuple[int, str]:
+        """Both saw the same record; the rival replaced it and took its claim away before we made ours."""
+        (tmp_path / "lease.json").write_bytes(rival.record(before.token + 1, expires=True))
+        return claim(self, session_id, directory, before)
+
+    monkeypatch.setattr(Leases, "_claim", overtaken)
+    with pytest.raises(SessionLockedError):
+        acquire(tmp_path, Leases("expiry", 60_000))
+    assert (tmp_path / "lease.json").read_bytes() == rival.record(1, expires=True)
+    assert sorted(os.listdir(tmp_path)) == ["lease.json"]
+
+
 def test_a_claim_of_a_dead_claimant_holds_nobody_up(tmp_path: Path) -> None:
-    acquire(tmp_path, Leases("expiry", 1))
+    acquire(tmp_path, Leases("expiry", 100))
     claim = tmp_path / "lease.2.claim"
     claim.touch()
     os.utime(claim, ns=(1, 1))
-    time.sleep(0.05)
+    time.sleep(0.3)
     lease = acquire(tmp_path, Leases("expiry", 60_000))
     assert lease.token == 3
     lease.release()

@@ -1,0 +1,175 @@
+"""What session storage costs, beside the least that could do the same: bytes written, bytes parsed, files looked at.
+
+    python benchmarks/sessions.py
+
+Prints one line a measurement: our time, the bare time, their ratio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from dsh.cordis import Context
+from dsh.cordis.jsonio import snapshot_json
+from dsh.core import session_store
+from dsh.core.session_event import SessionEvent
+from dsh.core.session_header import SessionHeader
+from dsh.core.session_store import Sessions
+from dsh.sessions import jsonl
+from dsh.sessions.jsonl_store import Compression, JsonlStore
+from dsh.sessions.lease import Leases
+from dsh.sessions.log_file import LogWriter, read_log
+from dsh.sessions.paths import session_dir
+from dsh.sessions.stored import HeaderCache, list_stored
+
+
+def best(run: Callable[[], object], rounds: int = 3) -> float:
+    """Seconds of the fastest round."""
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def show(what: str, ours: float, bare: float) -> None:
+    """One line."""
+    print(f"{what:58} {ours * 1000:9.2f} ms   bare {bare * 1000:9.2f} ms   x{ours / bare:.1f}")
+
+
+def conversation(count: int) -> list[SessionEvent]:
+    """A log of `count` events, four fifths of them stream deltas."""
+    events: list[SessionEvent] = []
+
+    def add(type_: str, data: Any, **more: Any) -> None:
+        events.append(SessionEvent(type_, len(events), 1000 + len(events), snapshot_json(data), **more))
+
+    turn = 0
+    while len(events) < count:
+        turn += 1
+        add("turn/start", {"turn": turn})
+        user = {"id": f"u{turn}", "role": "user", "content": [{"type": "text", "text": "hi " * 20}]}
+        add("user/message", {**user, "source": {"kind": "user"}}, surface_op="append")
+        add("step/start", {"turn": turn, "step": 1})
+        for index in range(40):
+            chunk = {"type": "text-delta", "index": 0, "text": f"piece {index} "}
+            add("assistant/chunk", {"turn": turn, "step": 1, "chunk": chunk})
+        source = {"kind": "model", "provider": "p", "model": "m"}
+        message = {"id": f"a{turn}", "role": "assistant", "content": [{"type": "text", "text": "x" * 300}]}
+        add(
+            "assistant/message",
+            {"turn": turn, "step": 1, "message": {**message, "source": source}},
+            surface_op="append",
+        )
+        add("step/end", {"turn": turn, "step": 1})
+        add("turn/end", {"turn": turn, "reason": {"kind": "completed"}})
+    return events[:count]
+
+
+def opening(root: str) -> None:
+    """Read and decode a log of 100,000 events."""
+    events = conversation(100_000)
+
+    def measure(compression: Compression) -> None:
+        store = JsonlStore(
+            os.path.join(root, compression),
+            compression=compression,
+            writer=LogWriter(durable=False),
+            leases=Leases(),
+            logger=logging.getLogger("bench"),
+        )
+        header = SessionHeader("long", 1, cwd="/w")
+        hold = store.hold("long", "/w")
+        for at in range(0, len(events), 50):
+            hold.append(header, at, events[at : at + 50])
+        path = hold.path or ""
+        hold.release()
+        lines = store.read_text("long")
+        assert lines is not None
+        text = lines[1]
+        show(
+            f"open 100,000 events, {compression} ({os.path.getsize(path) // 1024} KB)",
+            best(lambda: read_log(path, "long")),
+            best(lambda: [orjson.loads(line) for line in text.split(b"\n")[:-1]]),
+        )
+
+    measure("none")
+    measure("zstd")
+
+
+def listing(root: str, count: int = 10_000) -> None:
+    """List many sessions, the first time and again."""
+    writer = LogWriter(durable=False)
+    paths = []
+    for number in range(count):
+        header = SessionHeader(f"main-session-{number:05}", 1000 + number, cwd=f"/home/me/project{number % 20}")
+        place = session_dir(root, header.cwd, header.id)
+        os.makedirs(place)
+        paths.append(os.path.join(place, "session.jsonl.zstd"))
+        writer.create(paths[-1], header, [])
+    bare = best(lambda: [os.stat(path) for path in paths])
+    show(f"list {count} sessions, cold", best(lambda: list_stored(root)), bare)
+    cache: HeaderCache = {}
+    list_stored(root, cache=cache)
+    show(f"list {count} sessions, warm", best(lambda: list_stored(root, cache=cache)), bare)
+
+
+async def flushing(root: str, rounds: int = 200) -> None:
+    """One event and its barrier, with and without waiting for the disk; a barrier over nothing."""
+    loop = asyncio.get_running_loop()
+    for durability in ("os", "fsync"):
+        place = os.path.join(root, durability)
+        async with Context() as ctx:
+            await ctx.plugin(session_store)
+            await ctx.plugin(jsonl, {"root": place, "durability": durability})
+            sessions = ctx[Sessions]
+            session = sessions.create("s", meta={"cwd": "/w"})
+            session.append("note", {}, ignorable=True)
+            await sessions.flush(session)
+            began = time.perf_counter()
+            for _ in range(rounds):
+                session.append("note", {"text": "x" * 200}, ignorable=True)
+                await sessions.flush(session)
+            ours = (time.perf_counter() - began) / rounds
+            fd = os.open(os.path.join(place, "bare"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+            def write(fd: int = fd, wait: bool = durability == "fsync") -> None:
+                os.write(fd, b"x" * 250)
+                if wait:
+                    os.fsync(fd)
+
+            began = time.perf_counter()
+            for _ in range(rounds):
+                await loop.run_in_executor(None, write)
+            bare = (time.perf_counter() - began) / rounds
+            os.close(fd)
+            show(f"append one event and wait, {durability}", ours, bare)
+            began = time.perf_counter()
+            for _ in range(10_000):
+                await sessions.flush(session)
+            idle = (time.perf_counter() - began) / 10_000
+            began = time.perf_counter()
+            for _ in range(10_000):
+                await asyncio.sleep(0)
+            show("barrier over nothing (bare: one turn of the loop)", idle, (time.perf_counter() - began) / 10_000)
+
+
+def main() -> None:
+    """Run everything in a temporary directory."""
+    with tempfile.TemporaryDirectory() as root:
+        opening(os.path.join(root, "open"))
+        listing(os.path.join(root, "list"))
+        asyncio.run(flushing(os.path.join(root, "flush")))
+
+
+if __name__ == "__main__":
+    main()
