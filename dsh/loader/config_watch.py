@@ -32,6 +32,7 @@ class ConfigFile:
         self._owner = owner
         self._failed = failed
         self._digests: dict[Path, str | None] = dict.fromkeys(self.paths, _UNREAD)
+        self._said = ""
         self._forced = False
         self._again = False
         self._closed = False
@@ -86,6 +87,9 @@ class ConfigFile:
             self.failing = False
         except Exception as error:
             self.failing = True
+            said, self._said = self._said, str(error)
+            if not changed and said == self._said:
+                return  # tried again for nothing; it has been said
             # A layer that is not there did not fail; name a file that is.
             blamed = next((path for path in changed if digests[path] is not None), (changed or self.paths)[0])
             await self._failed(blamed, error)

@@ -10,6 +10,7 @@ does not change, and find services by name; native threads and `atexit` hooks ar
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -89,6 +90,7 @@ class Hmr(Service, name="hmr"):
         self._followed: dict[Path, Callable[[], None]] = {}
         self._announced: dict[str, str] = {}
         self._code_pending: set[Path] | None = None
+        self._code_turn = asyncio.Lock()
         self._look_queued = False
         self._closed = False
 
@@ -171,6 +173,8 @@ class Hmr(Service, name="hmr"):
         return lambda: self._loader.refresh(tree.source.path)
 
     async def _config_failed(self, path: Path, error: Exception) -> None:
+        if self._closed or not self._loader.ctx.fiber.is_active:
+            return  # everything is being shut down
         if isinstance(error, LoadError):
             for problem in error.problems:
                 self.ctx.logger.error("%s", problem)
@@ -241,6 +245,10 @@ class Hmr(Service, name="hmr"):
             self._code_pending = None
 
     async def _check_code(self, paths: set[Path]) -> None:
+        async with self._code_turn:
+            await self._take_code_over(paths)
+
+    async def _take_code_over(self, paths: set[Path]) -> None:
         survey = await self._code.survey()
         if self._closed:
             return

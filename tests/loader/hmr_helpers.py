@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -112,6 +113,16 @@ class Running:
         """Wait until there were `count` reloads; the last one."""
         await self.until(lambda: len(self.reloads) >= count)
         return self.reloads[-1]
+
+    async def quiet_census(self) -> Any:
+        """The census once it stays the same for a moment: a refresh may still be looking at files."""
+        last: Any = None
+        with anyio.fail_after(LIMIT):
+            while (now := (self.census(), open_files(), len(sys.modules))) != last:
+                last = now
+                await anyio.sleep(0.03)
+                await self.root.settle()
+        return now
 
     def census(self) -> dict[str, Any]:
         """What must not grow: fibers, effects, services, listeners, tasks, threads, open files, modules."""
