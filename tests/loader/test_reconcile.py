@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -794,3 +795,63 @@ async def test_an_edit_that_the_end_of_the_loader_cuts_short_says_so(folder: Pat
         await asyncio.sleep(0.05)
     with pytest.raises(LoadError, match="shutting down"):
         await asyncio.wait_for(edit, 5)
+
+
+# --- any sequence of edits ------------------------------------------------------------------------------------------
+
+
+def random_composition(random: Random) -> tuple[str, dict[str, str], bool]:
+    """A file, the states its rows shall have, and whether it can be taken over."""
+    lines: list[str] = []
+    states: dict[str, str] = {}
+    good = True
+    provided = random.random() < 0.6
+    group_off = random.random() < 0.3
+    realm = random.choice(["", "isolate: {thing: true}, ", "isolate: {thing: shared}, "])
+    inside: list[str] = []
+    for name in random.sample("abcdef", random.randint(1, 6)):
+        kind = random.choice(["note", "note", "consumer"])
+        off = random.random() < 0.2
+        fail = kind == "note" and random.random() < 0.06
+        config = "{fail: true}" if fail else f"{{text: '{random.randint(1, 2)}'}}" if kind == "note" else "{}"
+        row = f"{{id: {name}, name: ./{kind}.py, disabled: {str(off).lower()}, config: {config}}}"
+        grouped = random.random() < 0.4
+        (inside if grouped else lines).append(row)
+        down = off or (grouped and group_off)
+        good = good and not (fail and not down)
+        waits = kind == "consumer" and (not provided or (grouped and realm != ""))
+        states[name] = "disabled" if down else "pending" if waits else "active"
+    if provided:
+        name = random.choice("pq")
+        lines.append(f"{{id: {name}, name: ./provider.py}}")
+        states[name] = "active"
+    off = str(group_off).lower()
+    lines.append(f"{{id: g, name: cordis:group, {realm}disabled: {off}, config: [{', '.join(inside)}]}}")
+    states["g"] = "group"
+    random.shuffle(lines)
+    return "".join(f"- {line}\n" for line in lines), states, good
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_after_any_sequence_of_edits_the_tree_is_that_of_the_last_good_file(folder: Path, seed: int) -> None:
+    random = Random(seed)
+    async with running(folder, "[]\n") as it:
+        expected: dict[str, str] = {}
+        for _ in range(40):
+            text, states, good = random_composition(random)
+            if good:
+                await it.edit(text)
+                expected = states
+            else:
+                await it.refused(text)
+            await it.root.settle()
+            assert it.states() == expected, text
+            assert set(it.loader.fibers()) == set(it.loader._entries)
+        balance: dict[str, int] = {}
+        for note in it.notes:
+            name = note[1:].split()[0]
+            balance[name] = balance.get(name, 0) + (1 if note[0] == "+" else -1)
+        running_now = {name for name, state in expected.items() if state == "active" and name in "abcdef"}
+        assert {name for name, count in balance.items() if count} == running_now
+        await it.edit("[]\n")
+        assert len(it.loader.fibers()) == 1
