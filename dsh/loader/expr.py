@@ -3,7 +3,7 @@
     port: !!js ctx.webStartup.port ?? 3080
     root: !expr home('sessions') if env.KEEP else null
 
-An expression is parsed once into nested functions and run against a `Scope`. It can read the launch environment, the
+An expression is parsed once and run against a `Scope`. It can read the launch environment, the
 services its row declares, and call the functions of `expr_values`; nothing else is reachable.
 """
 
@@ -51,28 +51,6 @@ class ExprError(HarnessError):
         super().__init__(f"expression `{shown}`: {reason}")
         self.reason = reason
         self.source = source
-
-
-class _Run:
-    """One evaluation: what names mean, and how many steps are left."""
-
-    __slots__ = ("left", "scope")
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.left = MAX_STEPS
-
-    def step(self, count: int = 1) -> None:
-        self.left -= count
-        if self.left < 0:
-            raise ValueError(f"it takes more than {MAX_STEPS} steps")
-
-
-Node: TypeAlias = Callable[[_Run], Any]
-
-
-class _SkipChain(Exception):
-    """`?.` met null or undefined: the rest of the member chain is undefined."""
 
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
@@ -171,6 +149,9 @@ class _Unreadable(Exception):
 
 # --- parser ---------------------------------------------------------------------------------------------------------
 
+Node: TypeAlias = tuple[Any, ...]
+"""`(kind, parts…)`; see `_Run.value` for the kinds."""
+
 _CONSTANTS: Final[Mapping[str, Any]] = {
     "true": True,
     "True": True,
@@ -183,12 +164,28 @@ _CONSTANTS: Final[Mapping[str, Any]] = {
     "Infinity": float("inf"),
 }
 _RESERVED: Final = frozenset({"and", "or", "not", "if", "else", "typeof", "new", "void", "in", "is", "lambda", "for"})
-_COMPARISONS: Final = ("<", ">", "<=", ">=")
+_NOT_LEVEL: Final = 3
+_BINARY: Final[Mapping[str, tuple[int, str]]] = {
+    operator: (level, operators[operator])
+    for level, operators in enumerate(
+        (
+            {"??": "??"},
+            {"||": "||", "or": "||"},
+            {"&&": "&&", "and": "&&"},
+            {},  # `not`, a prefix: looser than comparisons, tighter than `and`
+            {"===": "==", "==": "==", "!==": "!=", "!=": "!="},
+            {"<": "<", ">": ">", "<=": "<=", ">=": ">="},
+            {"+": "+", "-": "-"},
+            {"*": "*", "/": "/", "%": "%"},
+        )
+    )
+    for operator in operators
+}
+"""Binary operators with their precedence (0 is loosest) and the operation they mean."""
 
 
 class _Parser:
-    """Operator precedence, loosest first: `?:` and `if else`, `??`, `||`, `&&`, `not`, equality, order, sums, products,
-    unary, members and calls."""
+    """Precedence climbing over `_BINARY`, inside `?:` and `if else`, around unary operators and member chains."""
 
     def __init__(self, source: str) -> None:
         self._tokens = _tokens(source)
@@ -197,15 +194,10 @@ class _Parser:
 
     def parse(self) -> Node:
         node = self._conditional()
-        token = self._peek()
+        token = self._tokens[self._next]
         if token.kind != "end":
             raise _Unreadable(f"unexpected {token.value!r}", token.at)
         return node
-
-    # --- token helpers
-
-    def _peek(self) -> _Token:
-        return self._tokens[self._next]
 
     def _take(self) -> _Token:
         token = self._tokens[self._next]
@@ -213,339 +205,218 @@ class _Parser:
         return token
 
     def _accept(self, *values: str) -> str | None:
-        token = self._peek()
+        token = self._tokens[self._next]
         if token.kind in ("mark", "name") and token.value in values:
             self._next += 1
             return str(token.value)
         return None
 
     def _expect(self, value: str) -> None:
-        token = self._peek()
+        token = self._tokens[self._next]
         if self._accept(value) is None:
             seen = "the end" if token.kind == "end" else repr(token.value)
             raise _Unreadable(f"expected {value!r}, got {seen}", token.at)
 
-    # --- operators
-
-    def _conditional(self) -> Node:
+    def _deeper(self, parse: Callable[[], Any]) -> Any:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _Unreadable(f"nested more than {MAX_DEPTH} levels deep", self._peek().at)
-        try:
-            first = self._nullish()
-            if self._accept("?"):
-                then = self._conditional()
-                self._expect(":")
-                return _choose(first, then, self._conditional())
-            if self._accept("if"):
-                condition = self._nullish()
-                self._expect("else")
-                return _choose(condition, first, self._conditional())
-            return first
-        finally:
-            self._depth -= 1
+            raise _Unreadable(f"nested more than {MAX_DEPTH} levels deep", self._tokens[self._next].at)
+        result = parse()
+        self._depth -= 1
+        return result
 
-    def _nullish(self) -> Node:
-        left = self._or()
-        while self._accept("??"):
-            left = _nullish(left, self._or())
-        return left
+    def _conditional(self) -> Node:
+        return self._deeper(self._conditional_here)  # type: ignore[no-any-return]
 
-    def _or(self) -> Node:
-        left = self._and()
-        while self._accept("||", "or"):
-            left = _either(left, self._and())
-        return left
+    def _conditional_here(self) -> Node:
+        first = self._binary(0)
+        if self._accept("?"):
+            then = self._conditional()
+            self._expect(":")
+            return "choose", first, then, self._conditional()
+        if self._accept("if"):
+            condition = self._binary(0)
+            self._expect("else")
+            return "choose", condition, first, self._conditional()
+        return first
 
-    def _and(self) -> Node:
-        left = self._not()
-        while self._accept("&&", "and"):
-            left = _both(left, self._not())
-        return left
-
-    def _not(self) -> Node:
-        if self._accept("not"):
-            return _negate(_deeper(self, self._not))
-        return self._equality()
-
-    def _equality(self) -> Node:
-        left = self._order()
-        while operator := self._accept("===", "!==", "==", "!="):
-            left = _equality(left, self._order(), operator.startswith("="))
-        return left
-
-    def _order(self) -> Node:
-        left = self._sum()
-        while operator := self._accept(*_COMPARISONS):
-            left = _binary(left, self._sum(), _ORDERS[operator])
-        return left
-
-    def _sum(self) -> Node:
-        left = self._product()
-        while operator := self._accept("+", "-"):
-            left = _binary(left, self._product(), add if operator == "+" else _subtract)
-        return left
-
-    def _product(self) -> Node:
-        left = self._unary()
-        while operator := self._accept("*", "/", "%"):
-            left = _binary(left, self._unary(), _PRODUCTS[operator])
-        return left
+    def _binary(self, loosest: int) -> Node:
+        """Operators that bind as tight as `loosest` or tighter."""
+        if loosest <= _NOT_LEVEL and self._accept("not"):
+            left: Node = ("unary", "!", self._deeper(lambda: self._binary(_NOT_LEVEL)))
+        else:
+            left = self._unary()
+        while True:
+            token = self._tokens[self._next]
+            level, operation = _BINARY.get(token.value, (-1, "")) if token.kind in ("mark", "name") else (-1, "")
+            if level < loosest:
+                return left
+            self._next += 1
+            left = "binary", operation, left, self._binary(level + 1)
 
     def _unary(self) -> Node:
         operator = self._accept("!", "-", "+", "typeof", "void")
-        if operator is None:
-            return self._chain()
-        operand = _deeper(self, self._unary)
-        if operator == "!":
-            return _negate(operand)
-        return _unary(operand, _UNARY[operator])
-
-    # --- members and calls
+        return self._chain() if operator is None else ("unary", operator, self._deeper(self._unary))
 
     def _chain(self) -> Node:
-        if self._accept("new"):
-            node = self._new()
-        else:
-            node = self._primary()
-        optional = False
-        while True:
-            if self._accept("."):
-                node = _member(node, self._member_name(), False)
-            elif self._accept("?."):
-                optional = True
-                if self._accept("["):
-                    node = _index(node, self._until("]"), True)
-                elif self._accept("("):
-                    node = _call(node, self._arguments(")"), True)
-                else:
-                    node = _member(node, self._member_name(), True)
-            elif self._accept("["):
-                node = _index(node, self._until("]"), False)
-            elif self._accept("("):
-                node = _call(node, self._arguments(")"), False)
+        """Members and calls. `?.` ends the whole chain where its left side is nothing."""
+        node = self._new() if self._accept("new") else self._primary()
+        chained = False
+        while mark := self._accept(".", "?.", "[", "("):
+            optional = mark == "?."
+            chained = chained or optional
+            if optional:
+                mark = self._accept("[", "(") or "."
+            if mark == ".":
+                token = self._take()
+                if token.kind != "name":
+                    raise _Unreadable("expected a name after '.'", token.at)
+                node = "member", node, ("constant", token.value), optional
+            elif mark == "[":
+                node = "member", node, self._until("]"), optional
             else:
-                return _optional_chain(node) if optional else node
+                node = "call", node, self._items(")"), optional
+        return ("chain", node) if chained else node
 
     def _new(self) -> Node:
         token = self._take()
         if token.value != "URL":
             raise _Unreadable("only `new URL(path, base)` can be made", token.at)
         self._expect("(")
-        arguments = self._arguments(")")
-
-        def make(run: _Run) -> Any:
-            run.step()
-            return Url.make(*arguments(run))
-
-        return make
-
-    def _member_name(self) -> str:
-        token = self._take()
-        if token.kind != "name":
-            raise _Unreadable("expected a name after '.'", token.at)
-        return str(token.value)
+        return "url", self._items(")")
 
     def _until(self, end: str) -> Node:
         node = self._conditional()
         self._expect(end)
         return node
 
-    def _arguments(self, end: str) -> Callable[[_Run], list[Any]]:
-        """The items up to `end`, of a call or a list; `...x` spreads a list."""
+    def _items(self, end: str) -> tuple[tuple[bool, Node], ...]:
+        """The items up to `end`, of a call or a list, each with whether `...` spreads it."""
         items: list[tuple[bool, Node]] = []
         while self._accept(end) is None:
             if items:
                 self._expect(",")
                 if self._accept(end):
                     break
-            spread = self._accept("...") is not None
-            items.append((spread, self._conditional()))
-
-        def values(run: _Run) -> list[Any]:
-            found: list[Any] = []
-            for spread, node in items:
-                value = node(run)
-                if not spread:
-                    found.append(value)
-                elif isinstance(value, (list, tuple)):
-                    run.step(len(value))
-                    found.extend(value)
-                else:
-                    raise ValueError(f"... needs a list, not {type_name(value)}")
-            return found
-
-        return values
+            items.append((self._accept("...") is not None, self._conditional()))
+        return tuple(items)
 
     def _primary(self) -> Node:
         token = self._take()
         if token.kind in ("number", "string"):
-            return _constant(token.value)
-        if token.kind == "name":
-            name = str(token.value)
-            if name in _CONSTANTS:
-                return _constant(_CONSTANTS[name])
-            if name in _RESERVED:
-                raise _Unreadable(f"unexpected {name!r}", token.at)
-            return _name(name)
+            return "constant", token.value
+        if token.kind == "name" and token.value in _CONSTANTS:
+            return "constant", _CONSTANTS[token.value]
+        if token.kind == "name" and token.value not in _RESERVED:
+            return "name", token.value
         if token.value == "(":
             return self._until(")")
         if token.value == "[":
-            return _list(_deeper(self, lambda: self._arguments("]")))
+            return "list", self._deeper(lambda: self._items("]"))
         raise _Unreadable("unexpected end" if token.kind == "end" else f"unexpected {token.value!r}", token.at)
 
 
-def _deeper(parser: _Parser, parse: Callable[[], Any]) -> Any:
-    parser._depth += 1
-    if parser._depth > MAX_DEPTH:
-        raise _Unreadable(f"nested more than {MAX_DEPTH} levels deep", parser._peek().at)
-    try:
-        return parse()
-    finally:
-        parser._depth -= 1
+# --- running --------------------------------------------------------------------------------------------------------
 
 
-# --- nodes ----------------------------------------------------------------------------------------------------------
+class _SkipChain(Exception):
+    """`?.` met null or undefined: the rest of the member chain is undefined."""
 
 
-def _constant(value: Any) -> Node:
-    def run_constant(run: _Run) -> Any:
-        run.step()
-        return value
-
-    return run_constant
-
-
-def _name(name: str) -> Node:
-    def run_name(run: _Run) -> Any:
-        run.step()
-        return run.scope.lookup(name)
-
-    return run_name
-
-
-def _list(items: Callable[[_Run], list[Any]]) -> Node:
-    def run_list(run: _Run) -> Any:
-        run.step()
-        return items(run)
-
-    return run_list
-
-
-def _choose(condition: Node, then: Node, otherwise: Node) -> Node:
-    return lambda run: then(run) if truthy(condition(run)) else otherwise(run)
-
-
-def _nullish(left: Node, right: Node) -> Node:
-    def run_nullish(run: _Run) -> Any:
-        value = left(run)
-        return right(run) if value is None or value is UNDEFINED else value
-
-    return run_nullish
-
-
-def _either(left: Node, right: Node) -> Node:
-    def run_either(run: _Run) -> Any:
-        value = left(run)
-        return value if truthy(value) else right(run)
-
-    return run_either
-
-
-def _both(left: Node, right: Node) -> Node:
-    def run_both(run: _Run) -> Any:
-        value = left(run)
-        return right(run) if truthy(value) else value
-
-    return run_both
-
-
-def _negate(operand: Node) -> Node:
-    return lambda run: not truthy(operand(run))
-
-
-def _equality(left: Node, right: Node, wanted: bool) -> Node:
-    return lambda run: strict_equal(left(run), right(run)) is wanted
-
-
-def _binary(left: Node, right: Node, operation: Callable[[Any, Any], Any]) -> Node:
-    def run_binary(run: _Run) -> Any:
-        run.step()
-        return operation(left(run), right(run))
-
-    return run_binary
-
-
-def _unary(operand: Node, operation: Callable[[Any], Any]) -> Node:
-    return lambda run: operation(operand(run))
-
-
-def _member(target: Node, name: str, optional: bool) -> Node:
-    def run_member(run: _Run) -> Any:
-        run.step()
-        value = target(run)
-        if optional and (value is None or value is UNDEFINED):
-            raise _SkipChain
-        return member(value, name)
-
-    return run_member
-
-
-def _index(target: Node, key: Node, optional: bool) -> Node:
-    def run_index(run: _Run) -> Any:
-        run.step()
-        value = target(run)
-        if optional and (value is None or value is UNDEFINED):
-            raise _SkipChain
-        return member(value, key(run))
-
-    return run_index
-
-
-def _call(target: Node, arguments: Callable[[_Run], list[Any]], optional: bool) -> Node:
-    def run_call(run: _Run) -> Any:
-        run.step()
-        function = target(run)
-        if optional and (function is None or function is UNDEFINED):
-            raise _SkipChain
-        if not isinstance(function, Fn):
-            raise ValueError(f"{type_name(function)} cannot be called")
-        return function.call(arguments(run), run.step)
-
-    return run_call
-
-
-def _optional_chain(node: Node) -> Node:
-    def run_chain(run: _Run) -> Any:
-        try:
-            return node(run)
-        except _SkipChain:
-            return UNDEFINED
-
-    return run_chain
-
-
-def _subtract(left: Any, right: Any) -> Any:
-    return tidy(number(left) - number(right))
-
-
-_ORDERS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "==": strict_equal,
+    "!=": lambda a, b: not strict_equal(a, b),
     "<": lambda a, b: compare(a, b, lambda x, y: x < y),
     ">": lambda a, b: compare(a, b, lambda x, y: x > y),
     "<=": lambda a, b: compare(a, b, lambda x, y: x <= y),
     ">=": lambda a, b: compare(a, b, lambda x, y: x >= y),
-}
-_PRODUCTS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": add,
+    "-": lambda a, b: tidy(number(a) - number(b)),
     "*": lambda a, b: tidy(number(a) * number(b)),
     "/": divide,
     "%": remainder,
 }
 _UNARY: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "!": lambda value: not truthy(value),
     "-": lambda value: tidy(-number(value)),
     "+": number,
     "typeof": type_name,
     "void": lambda value: UNDEFINED,
 }
+
+
+class _Run:
+    """One evaluation: what names mean, and how many steps are left."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._left = MAX_STEPS
+
+    def _step(self, count: int = 1) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"it takes more than {MAX_STEPS} steps")
+
+    def value(self, node: Node) -> Any:
+        """The value of a node."""
+        self._step()
+        match node:
+            case ("constant", value):
+                return value
+            case ("name", name):
+                return self._scope.lookup(name)
+            case ("list", items):
+                return self._values(items)
+            case ("env", name, missing):
+                return self._scope.env.get(name, missing)
+            case ("choose", condition, then, otherwise):
+                return self.value(then if truthy(self.value(condition)) else otherwise)
+            case ("unary", operator, operand):
+                return _UNARY[operator](self.value(operand))
+            case ("binary", operator, left, right):
+                return self._binary(operator, self.value(left), right)
+            case ("member", target, key, optional):
+                return member(self._target(target, optional), self.value(key))
+            case ("call", target, items, optional):
+                function = self._target(target, optional)
+                if not isinstance(function, Fn):
+                    raise ValueError(f"{type_name(function)} cannot be called")
+                return function.call(self._values(items), self._step)
+            case ("chain", inner):
+                try:
+                    return self.value(inner)
+                except _SkipChain:
+                    return UNDEFINED
+            case (_, items):
+                return Url.make(*self._values(items))
+
+    def _binary(self, operator: str, left: Any, right: Node) -> Any:
+        if operator == "??":
+            return self.value(right) if left is None or left is UNDEFINED else left
+        if operator == "||":
+            return left if truthy(left) else self.value(right)
+        if operator == "&&":
+            return self.value(right) if truthy(left) else left
+        return _OPERATIONS[operator](left, self.value(right))
+
+    def _target(self, node: Node, optional: bool) -> Any:
+        value = self.value(node)
+        if optional and (value is None or value is UNDEFINED):
+            raise _SkipChain
+        return value
+
+    def _values(self, items: tuple[tuple[bool, Node], ...]) -> list[Any]:
+        found: list[Any] = []
+        for spread, node in items:
+            value = self.value(node)
+            if not spread:
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                self._step(len(value))
+                found.extend(value)
+            else:
+                raise ValueError(f"... needs a list, not {type_name(value)}")
+        return found
 
 
 # --- entry points ---------------------------------------------------------------------------------------------------
@@ -558,8 +429,7 @@ def _env_node(source: str) -> Node:
     if match is None:
         raise _Unreadable("!env takes NAME, NAME? or NAME:default", 0)
     name, nullable, default = match[1], match[2], match[3]
-    missing: Any = None if nullable else UNDEFINED if default is None else default
-    return lambda run: run.scope.env.get(name, missing)
+    return "env", name, None if nullable else UNDEFINED if default is None else default
 
 
 @lru_cache(maxsize=1024)
@@ -570,6 +440,8 @@ def _compile(source: str, tag: str) -> Node:
         return _env_node(source) if tag == "!env" else _Parser(source).parse()
     except _Unreadable as error:
         raise ExprError(str(error), source) from None
+    except RecursionError:
+        raise ExprError("nested too deeply", source) from None
 
 
 def check_expr(expr: Expr) -> None:
@@ -581,7 +453,7 @@ def evaluate(expr: Expr, scope: Scope) -> Any:
     """The value of an expression; `UNDEFINED` if it has none. Raises `ExprError`, quoting the source."""
     node = _compile(expr.source, expr.tag)
     try:
-        return node(_Run(scope))
+        return _Run(scope).value(node)
     except ExprError:
         raise
     except Exception as error:
