@@ -303,6 +303,8 @@ class Lifespan(Disposer):
                 raise invalid(self.label, NOT_BARE)
         except BaseException as error:
             self._error = error if isinstance(error, Exception) else self._given_up()
+            if self._done is None:
+                self._finish()  # off the stack before whoever waits hears of it
             raise
         finally:
             self._stack.fiber.runtime.end()
