@@ -66,6 +66,7 @@ class JsonlStore:
         self._compression: Compression | None = None
         self._headers: HeaderCache = {}
         self._reported: dict[str, str] = {}
+        self._lockless = False
 
     def locate(self, header: SessionHeader) -> SessionLocation:
         """Where the session's log would be created now; no I/O."""
@@ -87,10 +88,14 @@ class JsonlStore:
                 if attempt == 2:
                     raise
         hold = JsonlHold(self, lease, made)
+        if lease.expires and self.leases.mode == "auto" and not self._lockless:
+            self._lockless = True
+            self.logger.warning("%s has no file locks; sessions are held by leases that run out instead", self.root)
         try:
             # Only under the lease is it certain what there is.
             hold.path = find_artifact(self.root, session_id)
             if hold.path is None:
+                hold.blank = True
                 if must_exist:
                     raise SessionNotFoundError(session_id)
             elif os.path.dirname(hold.path) != directory:
@@ -180,14 +185,15 @@ class JsonlStore:
 
 
 class JsonlHold:
-    """The right to write one JSONL log."""
+    """The right to write one JSONL log. blank: there is no log, so a release may leave nothing."""
 
-    __slots__ = ("_fd", "_made", "_size", "_store", "lease", "path", "session_id", "stored")
+    __slots__ = ("_fd", "_made", "_size", "_store", "blank", "lease", "path", "session_id", "stored")
 
     def __init__(self, store: JsonlStore, lease: Lease, made: list[str]) -> None:
         self.session_id = lease.session_id
         self.lease = lease
         self.path: str | None = None
+        self.blank = False
         self.stored = 0
         self._store = store
         self._made = made
@@ -274,6 +280,7 @@ class JsonlHold:
             os.unlink(self.path)
             self._store.writer.sync_dir(os.path.dirname(self.path))
             self.path = None
+        self.blank = True
         directory = self.lease.directory
         for name in os.listdir(directory):
             if not name.startswith("lease."):
@@ -289,7 +296,7 @@ class JsonlHold:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self.lease.release(remove=self.path is None)
+        self.lease.release(remove=self.blank)
 
     def _create(self, header: SessionHeader, events: Sequence[SessionEvent]) -> None:
         store = self._store
@@ -298,7 +305,7 @@ class JsonlHold:
         for directory in self._made:
             store.writer.sync_dir(os.path.dirname(directory))
         self._made = []
-        self.path, self._size, self.stored = path, size, len(events)
+        self.path, self.blank, self._size, self.stored = path, False, size, len(events)
 
     def _write(self, fd: int, events: Sequence[SessionEvent]) -> None:
         content = self._store.writer.encode(events, compressed=is_compressed(self.path or ""))

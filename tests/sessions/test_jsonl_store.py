@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from dsh.sessions.errors import (
     SessionPersistenceCorruptionError,
 )
 from dsh.sessions.jsonl_store import Compression
+from dsh.sessions.lease import Lease, Leases, read_record
 from dsh.sessions.log_file import read_log
 from tests.sessions.helpers import LogBuilder, header, log_of, raw_bytes, store_at, write_log, zstd_bytes
 
@@ -371,6 +373,38 @@ def test_both_encodings_of_one_session_are_an_error(tmp_path: Path) -> None:
     Path(path).with_name("session.jsonl").write_bytes(raw_bytes(header(), log_of(1)))
     with pytest.raises(SessionPersistenceCorruptionError, match="more than one log"):
         store_at(tmp_path).hold("s", None)
+
+
+def test_a_hold_that_is_refused_late_does_not_reset_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_log(tmp_path, header(cwd="/w"), log_of(1))
+    acquire = Leases.acquire
+
+    def meanwhile(self: Leases, session_id: str, directory: str) -> Lease:
+        lease = acquire(self, session_id, directory)
+        Path(path).with_name("session.jsonl").write_bytes(raw_bytes(header(cwd="/w"), log_of(1)))
+        return lease
+
+    monkeypatch.setattr(Leases, "acquire", meanwhile)
+    with pytest.raises(SessionPersistenceCorruptionError, match="more than one log"):
+        store_at(tmp_path).hold("s", None)
+    assert read_record(os.path.dirname(path)).token == 2
+
+
+def test_a_mount_without_locks_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    store = store_at(tmp_path)
+    for session_id in ("a", "b"):
+        hold = store.hold(session_id, "/w")
+        hold.append(header(session_id, "/w"), 0, log_of(1))
+        hold.append(header(session_id, "/w"), len(log_of(1)), log_of(1, 2)[len(log_of(1)) :])
+        assert hold.lease.expires and hold.read().events == log_of(1, 2)
+        hold.release()
+    assert caplog.text.count("has no file locks") == 1
 
 
 def test_one_id_in_two_projects_is_an_error(tmp_path: Path) -> None:
