@@ -40,12 +40,14 @@ def without_images(messages: Sequence[Message]) -> Sequence[Message]:
     The line depends on the attachment alone, so the request prefix stays the same from call to call. Messages without
     an image are the same objects; without any image the sequence itself is returned.
     """
-    if not any(has_image(message["content"]) for message in messages):
-        return messages
-    return [
-        with_content(message, _omit_images(message["content"])) if has_image(message["content"]) else message
-        for message in messages
-    ]
+    fitting = [without_image(message) for message in messages]
+    return messages if all(now is before for now, before in zip(fitting, messages, strict=True)) else fitting
+
+
+def without_image(message: Message) -> Message:
+    """As `without_images`, for one message."""
+    content = message["content"]
+    return with_content(message, _omit_images(content)) if has_image(content) else message
 
 
 def with_content(message: Message, content: Sequence[Block]) -> Message:

@@ -13,12 +13,12 @@ from typing import Any
 from dsh.cordis import AbortController, AbortSignal, Context, Disposer, Emit, Service, Waterfall, owned
 from dsh.llm.adapter import Adapter, AdapterCall, ModelInfo, ProviderInfo
 from dsh.llm.call_config import CallConfig
-from dsh.llm.content import with_source, without_images
 from dsh.llm.directory import ConfigurableProvider, Directory, DiscoveredModel, Discovery, DiscoveryQuery
 from dsh.llm.failure import LlmError, failed_finish
 from dsh.llm.model_info import check_catalog, check_model_info
+from dsh.llm.outgoing import OutgoingHistory
 from dsh.llm.retry_policy import RetryPolicy
-from dsh.llm.types import LlmRequest, Message, StreamChunk, is_agent_loop_request, mark_agent_loop_request
+from dsh.llm.types import LlmRequest, StreamChunk, is_agent_loop_request, mark_agent_loop_request
 from dsh.llm.waiting import until_abort
 
 __all__ = [
@@ -56,10 +56,11 @@ class _Route:
 class _Registration:
     """The routes of one adapter; `unloaded` fires when the registration goes, ending the streams that still run."""
 
-    __slots__ = ("adapter", "routes", "unloaded")
+    __slots__ = ("adapter", "history", "routes", "unloaded")
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, history: OutgoingHistory) -> None:
         self.adapter = adapter
+        self.history = history
         self.routes: dict[str, _Route] = {}
         self.unloaded = AbortController()
 
@@ -160,7 +161,7 @@ class Llm(Service, name="llm"):
         """
         if not providers:
             raise LlmError.of("INVALID_ADAPTER", "an adapter must be registered for at least one provider")
-        registration = _Registration(adapter)
+        registration = _Registration(adapter, OutgoingHistory(lambda provider: self._serves(adapter, provider)))
         routes = self._checked(registration, providers)
         handle = AdapterHandle(self, registration)
 
@@ -201,6 +202,8 @@ class Llm(Service, name="llm"):
         """Swap the routes in one step, then say so."""
         registration.routes = routes
         self._owners = {provider: entry for entry in self._registrations for provider in entry.routes}
+        for entry in self._registrations:
+            entry.history.forget()
         self._announce()
 
     def _announce(self) -> None:
@@ -364,27 +367,16 @@ class Llm(Service, name="llm"):
 
     def _outgoing(self, request: LlmRequest, bound: _Bound, unloaded: AbortSignal | None) -> LlmRequest:
         """The request as the adapter gets it: defaults filled in, foreign notes and refused images taken out."""
-        messages = self._without_foreign_replay(request.messages, bound.registration.adapter)
         modalities = bound.call.info.get("inputModalities")
-        if modalities is not None and "image" not in modalities:
-            messages = without_images(messages)
+        messages = bound.registration.history.prepare(request, images=modalities is None or "image" in modalities)
         signal = request.signal
         if unloaded is not None:
             signal = AbortSignal.any(signal, unloaded)
         return replace(request, config=bound.config, messages=messages, signal=signal)
 
-    def _without_foreign_replay(self, messages: Sequence[Message], adapter: Adapter) -> Sequence[Message]:
-        changed: list[Message] | None = None
-        for index, message in enumerate(messages):
-            source = message["source"]
-            if "replayState" not in source:
-                continue
-            owner = self._owners.get(source.get("provider", ""))
-            if owner is None or owner.adapter is not adapter:
-                changed = list(messages) if changed is None else changed
-                kept = {key: value for key, value in source.items() if key != "replayState"}
-                changed[index] = with_source(message, kept)
-        return messages if changed is None else changed
+    def _serves(self, adapter: Adapter, provider: str) -> bool:
+        owner = self._owners.get(provider)
+        return owner is not None and owner.adapter is adapter
 
     def _failed(self, error: Exception, request: LlmRequest, unloaded: AbortSignal | None) -> StreamChunk:
         aborted = request.signal is not None and request.signal.aborted

@@ -1,0 +1,149 @@
+"""What one tool step costs the process itself, near step 50 and near step 1,000 of one turn.
+
+    python benchmarks/step.py [runs]
+
+A scripted model answers every request with one tool call, the tool does next to nothing, and the session's log is
+written behind (durability ``os``) with its barriers before requests and tool bodies. The clock is the CPU time of the
+whole process, the log's writer thread included. The yardstick is a bare asyncio loop that awaits the same chunks and
+the same body. Prints the best run of each and their ratio, and exits 1 past 1 ms a step near 50 or 1.5 ms near 1,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from dsh.cordis import Context
+from dsh.core import agent_loop, agents, session_store, system_prompt, tools
+from dsh.core.agent import AgentOptions
+from dsh.core.agent_loop import AgentLoop
+from dsh.core.system_prompt import SystemPrompt
+from dsh.core.tools import Tools
+from dsh.llm import service
+from dsh.llm.adapter import Adapter
+from dsh.llm.message import create_user_message
+from dsh.llm.service import Llm
+from dsh.llm.types import LlmRequest, StreamChunk
+from dsh.sessions import checkpoint_policy, jsonl
+
+WINDOWS = {50: 1.0, 1000: 1.5}
+"""Step to measure around, and the most it may cost in milliseconds."""
+HALF = 20
+STEPS = max(WINDOWS) + HALF
+
+
+def reply(step: int) -> list[StreamChunk]:
+    """A short remark in four deltas, then one tool call."""
+    call = f"call-{step}"
+    return [
+        {"type": "block-start", "index": 0, "blockType": "text"},
+        *({"type": "text-delta", "index": 0, "text": f"piece {n} of the remark "} for n in range(4)),  # type: ignore[list-item]
+        {"type": "block-start", "index": 1, "blockType": "tool-call"},
+        {
+            "type": "tool-call-delta",
+            "index": 1,
+            "id": call,
+            "name": "touch",
+            "argumentsDelta": '{"path": "src/main.py"}',
+        },
+        {
+            "type": "finish",
+            "reason": {"kind": "tool-calls"},
+            "replayState": {"response": {"id": f"r-{step}"}},
+        },
+    ]
+
+
+FINAL: list[StreamChunk] = [
+    {"type": "block-start", "index": 0, "blockType": "text"},
+    {"type": "text-delta", "index": 0, "text": "done"},
+    {"type": "finish", "reason": {"kind": "stop"}},
+]
+
+
+class Clock:
+    """CPU time of the process at the start of each step."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    def around(self, step: int) -> float:
+        """Milliseconds of one step, averaged over those around `step`."""
+        first, last = step - HALF, step + HALF
+        return (self.at[last - 1] - self.at[first - 1]) / (last - first) * 1e3
+
+
+class Scripted(Adapter):
+    """Calls the tool in every step and notes when each request arrived."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def stream(self, request: LlmRequest) -> AsyncIterator[StreamChunk]:
+        self._clock.at.append(time.process_time())
+        step = len(self._clock.at)
+        for chunk in reply(step) if step < STEPS + 1 else FINAL:
+            await asyncio.sleep(0)
+            yield chunk
+
+
+async def touch(path: str) -> str:
+    """Do next to nothing."""
+    await asyncio.sleep(0)
+    return path
+
+
+async def ours(folder: str) -> Clock:
+    """One turn of `STEPS` tool steps through the whole spine."""
+    clock = Clock()
+    async with Context() as root:
+        for module in (service, session_store, system_prompt, tools, agents):
+            await root.plugin(module)
+        await root.plugin(jsonl, {"root": folder, "durability": "os"})
+        await root.plugin(checkpoint_policy)
+        await root.plugin(agent_loop)
+        root[Llm].register_adapter(["scripted"], Scripted(clock))
+        root[Tools].tool(touch)
+        root[SystemPrompt].section("persona", 10, "You are a careful engineer. " * 40)
+        agent = root[AgentLoop].create("bench", AgentOptions("scripted", "m"), {"cwd": folder})
+        agent.followup(create_user_message("Go."))
+        await agent.when_idle()
+        reason: Any = agent.session.events[-1].data["reason"]
+        assert reason["kind"] == "completed", reason
+    return clock
+
+
+async def bare() -> Clock:
+    """The same awaits and nothing else."""
+    clock = Clock()
+    model = Scripted(clock)
+    for _ in range(STEPS + 1):
+        async for _chunk in model.stream(None):  # type: ignore[arg-type]
+            pass
+        await asyncio.get_running_loop().create_task(touch("src/main.py"))
+    return clock
+
+
+def main(runs: int) -> int:
+    """Measure and print."""
+    slow = False
+    measured: dict[int, list[tuple[float, float]]] = {step: [] for step in WINDOWS}
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            own, yardstick = asyncio.run(ours(folder)), asyncio.run(bare())
+        for step in WINDOWS:
+            measured[step].append((own.around(step), yardstick.around(step)))
+    for step, budget in WINDOWS.items():
+        mine = min(one for one, _ in measured[step])
+        theirs = min(other for _, other in measured[step])
+        slow = slow or mine > budget
+        print(f"step {step}: {mine:.3f} ms, bare loop {theirs:.3f} ms, ratio {mine / theirs:.0f} (budget {budget} ms)")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 5))
