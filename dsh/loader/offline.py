@@ -19,7 +19,7 @@ from .include import IncludeConfig, include_path
 from .patches import Composition, Layer, Origin, is_group_row
 from .problems import LoadError, Problem
 from .resolve import PluginImportError, ResolveError, load, resolve
-from .row_checks import check_config, row_problem
+from .row_checks import check_config, row_problem, unknown_keys
 from .rows import Row
 from .sources import PROGRAM, Source
 from .yamlio import YamlMap, dump_yaml
@@ -150,6 +150,8 @@ class _Checker:
             self._check_row(source, row, {}, [*outer, source])
 
     def _check_row(self, source: Source, row: Row, injected: Mapping[str, Any], trees: list[Source]) -> None:
+        if row.disabled is True or row.is_group:
+            self._result.warnings += unknown_keys(source, row)
         if row.disabled is True:
             return
         injected = {**injected, **row.inject}
@@ -179,6 +181,7 @@ class _Checker:
             problem = row_problem(source, row, describe_error(error), "import", error=error.__cause__ or error)
             self._result.problems.append(problem)
             return
+        self._result.warnings += unknown_keys(source, row, spec.Config)
         problems, warnings = check_config(source, row, spec.Config)
         self._result.problems += problems
         self._result.warnings += warnings
@@ -187,6 +190,7 @@ class _Checker:
         self._candidates.append(_Candidate(source, row, needs, {*spec.provides, *found}, opaque))
 
     def _check_include(self, source: Source, row: Row, trees: list[Source]) -> None:
+        self._result.warnings += unknown_keys(source, row, IncludeConfig)
         problems, warnings = check_config(source, row, IncludeConfig)
         self._result.problems += problems
         self._result.warnings += warnings

@@ -15,7 +15,7 @@ from .include import IncludeConfig, inline_layers
 from .patches import Layer
 from .problems import LoadError, Problem
 from .resolve import PluginImportError, ResolveError, Target, load, resolve
-from .row_checks import check_config, row_problem
+from .row_checks import check_config, row_problem, unknown_keys
 from .rows import Row
 from .sources import Reading
 from .yamlio import Expr, same_value
@@ -115,13 +115,15 @@ class _Planner:
         step.injected = {**outer, **row.inject}
         self._place(step)
         step.enabled = (parent is None or parent.enabled) and self._is_enabled(step)
+        if step.enabled and not row.is_group and not step.problems:
+            self._find_plugin(step)
+        if row.unknown:
+            self._plan.warnings += unknown_keys(self._tree.source, row, self._config_type(step))
         if row.is_group:
             step.action = "unload" if step.entry.is_mounted else "keep"
             for child in row.children:
                 self.add(child, step)
             return
-        if step.enabled and not step.problems:
-            self._find_plugin(step)
         if not step.problems:
             self._decide(step)
 
@@ -206,11 +208,15 @@ class _Planner:
             self._plan_include(step, entry.subtree)
 
     def _check_config(self, step: Step) -> None:
-        declared = IncludeConfig if step.plugin is self._tree.loader.include else resolve_plugin(step.plugin).Config
-        problems, warnings = check_config(self._tree.source, step.row, declared)
+        problems, warnings = check_config(self._tree.source, step.row, self._config_type(step))
         for problem in problems:
             self._refuse(step, problem)
         self._plan.warnings += warnings
+
+    def _config_type(self, step: Step) -> Any:
+        if step.plugin is None or step.problems:
+            return None
+        return IncludeConfig if step.plugin is self._tree.loader.include else resolve_plugin(step.plugin).Config
 
     def _plan_include(self, step: Step, subtree: Tree) -> None:
         """An include whose patches change keeps its tree; the tree is edited along."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dsh.cordis.schema import ConfigError, ConfigIssue, inspect_config, validate_config
+from dsh.cordis.nearest import nearest
+from dsh.cordis.schema import ConfigError, ConfigIssue, ConfigModel, inspect_config, validate_config
 from dsh.cordis.shapes import path_text
 
 from .problems import Problem, Stage
-from .rows import Row
+from .rows import ROW_KEYS, Row
 from .sources import Source
 from .yamlio import Expr
 
@@ -54,6 +55,22 @@ def check_config(source: Source, row: Row, declared: Any) -> tuple[list[Problem]
             issues = error.issues
     problems = [issue_problem(source, row, issue) for issue in issues]
     return problems, [issue_problem(source, row, warning) for warning in warnings]
+
+
+def unknown_keys(source: Source, row: Row, declared: Any = None) -> list[Problem]:
+    """A warning for each key that no row has, with the nearest one: of rows, or of the plugin's config."""
+    warnings: list[Problem] = []
+    fields = declared.fields().values() if isinstance(declared, type) and issubclass(declared, ConfigModel) else ()
+    for key in row.unknown:
+        near = nearest(key, ROW_KEYS)
+        if near is None:
+            setting = nearest(key, [info.key for info in fields])
+            near = f"config.{setting}" if setting is not None else None
+        hint = f'; did you mean "{near}"?' if near else f" (a row has {', '.join(ROW_KEYS)}; settings go into config)"
+        warnings.append(
+            row_problem(source, row, f"unknown key{hint}", "validate", (key,), allowed=ROW_KEYS, nearest=near)
+        )
+    return warnings
 
 
 def has_expression(value: Any) -> bool:

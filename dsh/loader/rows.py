@@ -32,6 +32,8 @@ class Row:
     intercept: dict[str, Any] = field(default_factory=dict)
     label: str | None = None
     children: tuple[Row, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Keys that no row has."""
     derived_id: bool = False
     """The file gives no id; this one was made from name and position."""
 
@@ -53,11 +55,10 @@ class Row:
 
 @dataclass(slots=True)
 class ParsedRows:
-    """The rows of one tree, and what is wrong or odd about them."""
+    """The rows of one tree, and what is wrong with them."""
 
     rows: tuple[Row, ...] = ()
     problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
 
     def walk(self) -> Iterator[Row]:
         """All rows, depth first."""
@@ -138,7 +139,7 @@ class _Reader:
         row.isolate = self._isolate(row)
         row.intercept = self._intercept(row)
         row.label = source["label"] if isinstance(source.get("label"), str) else None
-        self._note_unknown(row)
+        row.unknown = tuple(key for key in source if key not in ROW_KEYS)
         if row.is_group:
             row.children = self._children(row)
         else:
@@ -263,17 +264,6 @@ class _Reader:
         return any(found)
 
     # --- whole rows
-
-    def _note_unknown(self, row: Row) -> None:
-        for key in row.source:
-            if key in ROW_KEYS:
-                continue
-            near = nearest(key, ROW_KEYS)
-            hint = (
-                f'; did you mean "{near}"?' if near else f" (a row has {', '.join(ROW_KEYS)}; settings go into config)"
-            )
-            warning = self._problem(row.id, row.source, [key], f"unknown key{hint}", allowed=ROW_KEYS, nearest=near)
-            self._result.warnings.append(warning)
 
     def check_ids(self) -> None:
         """Refuse ids that stand twice anywhere in the tree."""

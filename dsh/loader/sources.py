@@ -36,8 +36,8 @@ class Reading:
 
     @property
     def warnings(self) -> list[Problem]:
-        """Oddities of patches and rows."""
-        return [*self.composition.warnings, *self.parsed.warnings]
+        """Patch items that were skipped."""
+        return list(self.composition.warnings)
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Source:
         parsed = parse_rows(composition.rows, file=self.shown, prefix=self.prefix)
         problems = [*composition.problems, *parsed.problems]
         if problems:
-            raise LoadError(problems, [*composition.warnings, *parsed.warnings])
+            raise LoadError(problems, composition.warnings)
         return Reading(found, composition, parsed)
 
     def _layers(self, reader: _Reader) -> Iterator[Layer]:

@@ -246,13 +246,14 @@ async def test_a_refused_edit_carries_everything_a_person_needs(folder: Path) ->
 
 
 async def test_unknown_keys_warn_with_line_and_nearest_key(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text = "- {id: a, name: ./note.py, confg: {}, config: {tekst: x}}\n- {id: b, name: ./note.py, text: x}\n"
+    text = "- {id: a, name: ./note.py, confg: {}, config: {tekst: x}}\n- {id: b, name: ./note.py, size: 2, zzz: 1}\n"
     async with running(folder, text) as it:
         assert [record.getMessage() for record in caplog.records] == [
             'cordis.yml:1: row "a", key confg: unknown key; did you mean "config"?',
-            'cordis.yml:2: row "b", key text: unknown key (a row has id, name, config, disabled, group, inject, '
-            "isolate, intercept, label; settings go into config)",
             'cordis.yml:1: row "a", key config.tekst: unknown key; did you mean "text"?',
+            'cordis.yml:2: row "b", key size: unknown key; did you mean "config.size"?',
+            'cordis.yml:2: row "b", key zzz: unknown key (a row has id, name, config, disabled, group, inject, '
+            "isolate, intercept, label; settings go into config)",
         ]
         caplog.clear()
         await it.edit(text + "- {id: c, name: ./note.py, config: {tex: x}}\n")
