@@ -35,7 +35,7 @@ class Config(ConfigModel):
 @dataclass(frozen=True, slots=True)
 class _Contributor:
     keys: frozenset[str]
-    provide: Callable[[Any], Mapping[str, str]]
+    variables: Callable[[Any], Mapping[str, str]]
 
 
 class LocalShellEnv(ShellEnv):
@@ -81,7 +81,7 @@ class LocalShellEnv(ShellEnv):
             if log is not None:
                 values["DSH_SESSION_JSONL"] = log
         for name, contributor in list(self._contributors.items()):
-            for key, value in contributor.provide(agent).items():
+            for key, value in contributor.variables(agent).items():
                 if key not in contributor.keys:
                     raise ShellEnvError(f'shell environment contributor "{name}" gave the undeclared variable "{key}"')
                 if not isinstance(value, str):
