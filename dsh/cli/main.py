@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from dsh.cli.quick_values import use_quick_values, use_quick_values_below
+
 COMMANDS = {
     "run": "dsh.cli.run",
     "exec": "dsh.cli.exec",
@@ -27,6 +29,10 @@ COMMANDS = {
 class LazyCommands(TyperGroup):
     """Finds commands by name in a table and imports only the one that runs."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """The options that come before the command."""
+        return use_quick_values(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         """All command names, in the order of the table."""
         return list(COMMANDS)
@@ -38,6 +44,7 @@ class LazyCommands(TyperGroup):
             return None
         command = typer.main.get_command(importlib.import_module(module).app)
         command.name = cmd_name
+        use_quick_values_below(command, ctx)
         return command
 
 

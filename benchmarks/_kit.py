@@ -1,0 +1,148 @@
+"""What the benchmarks share: a temporary place to run the product in, a model server beside it, and how to print.
+
+Times are wall or processor time of whole processes, the best of several runs taken in turns: a busy machine makes
+single runs slower, never faster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DSH = [sys.executable, "-m", "dsh.cli.main"]
+
+
+@dataclass(slots=True)
+class Place:
+    """A home, a workspace and the environment of the processes that run there; all of it is temporary."""
+
+    root: Path
+    home: Path
+    work: Path
+    env: dict[str, str]
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file of the workspace."""
+        path = self.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        return path
+
+    def starter(self) -> Path:
+        """A copy of the default composition with its plugins."""
+        shutil.copytree(REPOSITORY / "plugins", self.work / "plugins", dirs_exist_ok=True)
+        return Path(shutil.copy(REPOSITORY / "cordis.yml", self.work / "cordis.yml"))
+
+    def spawn(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process in the workspace."""
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": self.work, **options}
+        return subprocess.Popen(command, env=self.env, **options)
+
+
+@contextmanager
+def place(**env: str) -> Iterator[Place]:
+    """A fresh place. Bytecode is cached there, whatever the caller's environment says: run once before measuring."""
+    with tempfile.TemporaryDirectory(prefix="dsh-bench-", ignore_cleanup_errors=True) as name:
+        root = Path(name)
+        work = root / "work"
+        work.mkdir()
+        dropped = ("DSH_", "DEEPSEEK_", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped) and "proxy" not in k.lower()}
+        more = {"DSH_HOME": str(root / "home"), "PYTHONPYCACHEPREFIX": str(root / "bytecode")}
+        yield Place(root, root / "home", work, {**kept, **more, **env})
+
+
+class Model:
+    """A model server in its own process; ``next_request`` waits for the next time (monotonic, s) one was read."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.url = self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().decode().strip()
+
+    def next_request(self) -> float:
+        """When the next request arrived."""
+        return float(self._line())
+
+
+@contextmanager
+def model(where: Place, script: Sequence[Any]) -> Iterator[Model]:
+    """A server that repeats ``script``; processes started in ``where`` afterwards talk to it."""
+    file = where.root / "script.json"
+    file.write_text(json.dumps(script), "utf-8")
+    process = where.spawn([sys.executable, str(REPOSITORY / "benchmarks" / "_model.py"), str(file)])
+    try:
+        server = Model(process)
+        where.env |= {"DEEPSEEK_BASE_URL": server.url, "DEEPSEEK_API_KEY": "bench"}
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a finished process took: seconds of wall and processor time, megabytes at its peak."""
+
+    wall: float
+    cpu: float
+    peak: float
+
+
+def run(where: Place, command: Sequence[str]) -> Cost:
+    """Run a command to its end, output thrown away."""
+    started = time.perf_counter()
+    process = where.spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    process.returncode = 0
+    scale = 1024 * 1024 if sys.platform == "darwin" else 1024
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / scale)
+
+
+def best(costs: Sequence[Cost]) -> Cost:
+    """The least of each figure."""
+    return Cost(min(c.wall for c in costs), min(c.cpu for c in costs), min(c.peak for c in costs))
+
+
+def cpu_of(pid: int) -> float:
+    """Processor seconds that a live process has used, all threads (Linux only; 0 elsewhere)."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    except (OSError, ValueError):
+        return 0.0
+
+
+class Table:
+    """Prints lines of work, measured value, target and whether it holds."""
+
+    def __init__(self, title: str) -> None:
+        print(title)
+        self.missed = 0
+
+    def line(self, work: str, measured: str, ratio: float | None = None, target: str = "", held: bool = True) -> None:
+        """One line; ``ratio`` is to whatever ``target`` or ``work`` names."""
+        self.missed += not held
+        shown = "" if ratio is None else f"{ratio:.2f}x"
+        verdict = "" if not target else "ok" if held else "MISSED"
+        print(f"  {work:58} {measured:>12} {shown:>8}  {target:34} {verdict}".rstrip(), flush=True)
+
+
+def items(values: Mapping[str, Any]) -> str:
+    """Values as one JSON text, for a subprocess's argument."""
+    return json.dumps(values)
