@@ -112,13 +112,13 @@ class AgentLoop(Service, name="agentLoop"):
     # -- details --------------------------------------------------------------------------------------------------
 
     def _outlast_by_persistence(self, child: Context) -> None:
-        """When everything ends, persistence waits for the agents, so that their last events reach the disk.
+        """When both leave together, persistence waits for the agents, so that their last events reach the disk.
 
-        While the composition lives on, a persistence that leaves or is replaced ends nobody.
+        While the loop stays, a persistence that leaves or is replaced ends nobody.
         """
 
         async def end() -> None:
-            if self.ctx.root.fiber.is_retired:
+            if not self.ctx.stack.is_open:
                 await self._close()
 
         child.defer(end)

@@ -143,7 +143,7 @@ class ConfiguredAgents:
             self._start_later(configured, "resume", self._resume)
         elif known := row.session_id or self._minted().get(row.id):
             configured = _Configured(row, known)
-            if self._may_be_stored(known):
+            if row.session_id is None or self._may_be_stored(known):
                 self._start_later(configured, "restore", self._restore)
             else:
                 self._create(configured)

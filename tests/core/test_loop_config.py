@@ -482,10 +482,11 @@ async def test_a_changed_agent_with_a_stable_session_returns_after_the_old_one_d
 # -- rows that the loop stands on ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tools", "prompt", "llm"])
+@pytest.mark.parametrize("name", ["tools", "prompt", "llm", "agents", "sessions"])
 async def test_a_restart_of_an_injected_row_ends_the_turn_and_the_agents_come_back(name: str, tmp_path: Path) -> None:
     rows = row(), row("named", sessionId="n")
-    async with deployment(*rows, script=["hang", "hang"], store=tmp_path) as d:
+    values = {"loader": object()}  # so that rows may come in any order
+    async with deployment(*rows, script=["hang", "hang"], store=tmp_path, values=values) as d:
         old = d.agent(), d.agent("named")
         for agent in old:
             d.model.hanging.clear()
@@ -506,6 +507,34 @@ async def test_a_restart_of_an_injected_row_ends_the_turn_and_the_agents_come_ba
         new[0].steer(say("wake"))
         await new[0].when_idle()
         assert texts_of(new[0].session) == ["go", "partial", "wake", "queued", "better now"]
+
+
+@pytest.mark.parametrize("loop_first", [True, False])
+async def test_agents_and_persistence_that_leave_together_lose_no_event(loop_first: bool, tmp_path: Path) -> None:
+    model = ScriptedAdapter(["hang-slow"])
+    config = {"agents": [row(sessionId="s")]}
+
+    def composition(ctx: Context) -> None:
+        for module in (service, session_store, system_prompt, tools, agents):
+            ctx.plugin(module)
+        rows = [(agent_loop, config), (jsonl, {"root": str(tmp_path), "durability": "os"})]
+        for module, given in rows if loop_first else reversed(rows):
+            ctx.plugin(module, given)
+
+    async with no_task_left(), Context() as root:
+        root.provide("loader", object())
+        fiber = await root.plugin(composition)
+        await root.settle()
+        root[Llm].register_adapter(["test"], model)
+        await root[AgentLoop].configured.settled()
+        agent = root[Agents].list()[0]
+        agent.followup(say("go"))
+        await model.hanging.wait()
+        await fiber.dispose()  # its rows lie side by side and leave at the same time
+    async with deployment(row(sessionId="s"), store=tmp_path) as d:
+        assert types(d.agent().session) == [*types(agent.session), "session/end-seed"]
+        assert end(d.agent().session) == {"kind": "aborted", "reason": {"kind": "disposed"}}
+        assert texts_of(d.agent().session) == ["go", "partial"]
 
 
 async def test_an_adapter_that_unloads_mid_stream_is_followed_by_its_successor_in_the_same_step() -> None:
