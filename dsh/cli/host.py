@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dsh.cli.output import fail
 
@@ -109,6 +109,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     try:
         return await app.exit.wait()
     finally:
+        signals.leaving(app.exit.code or 0)
         await _leave(app, starting)
 
 
@@ -120,7 +121,9 @@ async def _interruptible(starting: Any, signals: Signals) -> App | None:
     stopped.cancel()
     if not task.done():
         task.cancel()
-        await asyncio.wait({task})
+        await asyncio.wait({task}, timeout=GRACE_SECONDS)
+        if not task.done():
+            _give_up("the start", signals.code or 0)
         if task.cancelled() or task.exception() is not None:
             return None
     app: App = task.result()
@@ -137,14 +140,24 @@ async def _leave(app: App, starting: Any) -> None:
         except Exception as error:
             print(f"dsh: shutdown: {error}", file=sys.stderr)
         return
-    late = [each["name"] for each in app.root.inspect()["fibers"] if each.get("phase") not in (None, "pending")]
-    print(f"dsh: shutdown took longer than {GRACE_SECONDS:g} s, left: {', '.join(map(str, late))}", file=sys.stderr)
+    late = ", ".join(_unloading(app.root.inspect()["fibers"]))
+    _give_up(late or "the end of the run", app.exit.code or 0)
+
+
+def _give_up(what: str, code: int) -> NoReturn:
+    print(f"dsh: shutdown took longer than {GRACE_SECONDS:g} s, left behind: {what}", file=sys.stderr)
     sys.stderr.flush()
-    os._exit(app.exit.code or 0)
+    os._exit(code)
+
+
+def _unloading(fiber: Mapping[str, Any]) -> list[str]:
+    """Row ids, or plugin names, of the innermost fibers that are still being undone."""
+    inside = [name for child in fiber["children"] for name in _unloading(child)]
+    return inside or ([str(fiber["entryId"] or fiber["name"])] if fiber["phase"] == "unloading" else [])
 
 
 class Signals:
-    """The first signal asks for a graceful end, the second leaves at once."""
+    """The first signal asks for a graceful end, the second leaves at once, as does any once the run is ending."""
 
     def __init__(self) -> None:
         self.exit: Callable[[int], None] | None = None
@@ -153,6 +166,11 @@ class Signals:
         loop = asyncio.get_running_loop()
         for number, code in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
             loop.add_signal_handler(number, self._received, number, code)
+
+    def leaving(self, code: int) -> None:
+        """The run is ending with this exit code, whoever asked for it."""
+        if self.code is None:
+            self.code = code
 
     def _received(self, number: signal.Signals, code: int) -> None:
         if self.code is not None:
