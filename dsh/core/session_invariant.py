@@ -87,19 +87,19 @@ class LogTrace:
     def _check_start(self, what: str, number: object, expected: int, open_: int | None) -> None:
         if open_ is not None:
             self._fail(f"{what}/start {number} while {what} {open_} is still open")
-        if number != expected:
+        if not _same(number, expected):
             self._fail(f"{what}/start expected {what} {expected}, got {number}")
 
     def _check_end(self, what: str, number: object, open_: int | None) -> None:
-        if open_ is None or number != open_:
+        if not _same(number, open_):
             self._fail(f"{what}/end {number} does not match open {what} {_or_none(open_)}")
 
     def _check_turn(self, type_: str, turn: object) -> None:
-        if self._turn is None or turn != self._turn:
+        if not _same(turn, self._turn):
             self._fail(f"{type_} of turn {turn} does not match open turn {_or_none(self._turn)}")
 
     def _check_place(self, type_: str, data: Any) -> None:
-        if self._step is None or data["turn"] != self._turn or data["step"] != self._step:
+        if not (_same(data["turn"], self._turn) and _same(data["step"], self._step)):
             self._fail(
                 f"{type_} of turn {data['turn']} step {data['step']} does not match open turn "
                 f"{_or_none(self._turn)} step {_or_none(self._step)}"
@@ -154,6 +154,11 @@ def _install(ctx: Context, fail: Fail) -> None:
     ctx.on(SessionAppended, appended, global_=True)
     for session in ctx[Sessions].list():
         trace_of(session)
+
+
+def _same(number: object, expected: int | None) -> bool:
+    """Whether it is that number: nothing is nothing, and true is not one."""
+    return type(number) is int and number == expected
 
 
 def _or_none(number: int | None) -> str:

@@ -10,9 +10,9 @@ import pytest
 from dsh.core.agent import AgentOptions, CreateAgentOptions
 from dsh.core.agent_events import AgentError, AgentStatus, AgentTurnStopping, InboxDiscarded
 from dsh.core.session_store import SessionAppended
-from tests.core.kit import ScriptedAdapter, error_reply, of_type, spine, text_reply, tool_reply, types
+from tests.core.kit import ScriptedAdapter, error_reply, of_type, spine, text_reply
 from tests.core.test_loop_errors_cancel import balanced, end, on_event
-from tests.core.test_loop_turns import add_tool, say, texts_of
+from tests.core.test_loop_turns import say, texts_of
 
 ROUTE = AgentOptions("test", "m")
 
@@ -171,51 +171,3 @@ async def test_b41_a_lookup_that_never_ends_is_left_when_the_agent_is_disposed()
             await handle.dispose()
         assert end(handle.agent.session) == {"kind": "aborted", "reason": {"kind": "disposed"}}
         assert balanced(handle.agent.session) and model.requests == []
-
-
-# -- the prompt, as the loop uses it ------------------------------------------------------------------------------
-
-
-async def test_b46_an_agent_without_workspace_fails_a_prompt_that_names_it_and_lives_on() -> None:
-    async with spine([text_reply("ok")]) as s:
-        agent = s.loop.create("a", ROUTE, {})
-        section = s.prompt.section("workspace", 10, "You work in {{cwd}}.")
-        agent.followup(say("a"))
-        await agent.when_idle()
-        assert end(agent.session)["error"]["message"] == (
-            'prompt variable "{{cwd}}" has no value for this assembly (section "workspace")'
-        )
-        assert balanced(agent.session) and s.model.requests == []
-        section()
-        agent.followup(say("b"))
-        await agent.when_idle()
-        assert end(agent.session) == {"kind": "completed"}
-
-
-async def test_b53_an_empty_prompt_makes_a_request_without_one() -> None:
-    async with spine([text_reply("ok")]) as s:
-        await s.prompt.ctx.fiber.update({"includeHarnessIdentity": False})
-        agent = s.agent()
-        agent.followup(say("a"))
-        await agent.when_idle()
-        assert s.model.requests[0].system is None
-        assert "system" not in of_type(agent.session, "request/header")[0]["header"]
-
-
-async def test_b10_arguments_that_do_not_fit_are_answered_with_every_violation_and_the_body_never_runs() -> None:
-    async with spine([tool_reply(("work", '{"x": "one"}')), text_reply("ok")]) as s:
-        ran: list[int] = []
-
-        async def body() -> None:
-            ran.append(1)
-
-        add_tool(s, "work", body)
-        agent = s.agent()
-        agent.followup(say("a"))
-        await agent.when_idle()
-        result = of_type(agent.session, "tool/result")[0]
-        assert result["error"] == {"name": "ToolArgsError", "code": "INVALID_ARGS"}
-        assert result["message"]["content"][0]["content"][0]["text"] == (
-            'Error: invalid arguments: "x" must be an integer'
-        )
-        assert ran == [] and types(agent.session)[-1] == "turn/end"
