@@ -20,6 +20,7 @@ from dsh.loader.entries import Entry
 from dsh.loader.environment import LaunchEnvironment
 from dsh.loader.hmr import Hmr, HmrChange, HmrConfigUpdateFailed, HmrReload, HmrRestartRequired
 from dsh.loader.home import Home
+from dsh.loader.resolve import LOCAL_PACKAGE
 
 LIMIT = 15.0
 
@@ -64,6 +65,12 @@ class Project:
         text += f"    ctx.defer(lambda: log.append('{name} down'))\n"
         text += "".join(f"    {line}\n" for line in dedent(body).splitlines())
         return self.replace(f"plugins/{name}.py", text)
+
+
+def forget_local_modules() -> None:
+    """Unload every plugin that was loaded by path, so that a test starts as a process does."""
+    for name in [name for name in sys.modules if name.startswith(f"{LOCAL_PACKAGE}.")]:
+        del sys.modules[name]
 
 
 class Running:

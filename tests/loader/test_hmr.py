@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.loader.hmr_helpers import Project, running
+from tests.loader.hmr_helpers import Project, forget_local_modules, running
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    forget_local_modules()
+    yield Project(tmp_path)
+    forget_local_modules()
 
 
 # --- 17: code -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,19 @@ from dsh.loader.boot import BootError, boot
 from dsh.loader.environment import LaunchEnvironment
 from dsh.loader.hmr import Hmr, HmrConfigUpdateFailed, mount_watcher
 from dsh.loader.tree import Loader
-from tests.loader.hmr_helpers import HMR, LIMIT, Project, running
+from tests.loader.hmr_helpers import HMR, LIMIT, Project, forget_local_modules, running
 
 ONE = "- {id: one, name: ./plugins/one.py, config: {n: %s}}\n"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path) -> Iterator[Project]:
+    forget_local_modules()
     project = Project(tmp_path)
     project.plugin("one", "log.append(config['n'])")
     project.plugin("two")
-    return project
+    yield project
+    forget_local_modules()
 
 
 def numbers(log: list[Any]) -> list[int]:
