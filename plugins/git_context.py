@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 
 from dsh.cordis import ConfigModel, Context, field
-from dsh.core.agent_events import AgentPreStep
 from dsh.core.system_prompt import AssembleContext, SystemPrompt
 
 
@@ -18,37 +17,35 @@ class Config(ConfigModel):
 
 
 def apply(ctx: Context, config: Config, prompt: SystemPrompt) -> None:
-    latest: dict[str, str] = {}
-
-    @ctx.on(AgentPreStep, prepend=True)
-    async def refresh(event: AgentPreStep, proceed):  # type: ignore[no-untyped-def]
-        cwd = event.agent.session.header.cwd
-        if cwd is not None:
-            latest[event.agent.id] = await status(cwd)
-        return await proceed()
-
-    def text(scope: AssembleContext) -> str:
-        return latest.get(scope.agent.id, "") if scope.agent is not None else ""
-
-    async def status(cwd: str) -> str:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                "git", "status", "--short", "--branch", cwd=cwd,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
-        except OSError:
-            return ""
-        try:
-            output, _ = await asyncio.wait_for(process.communicate(), config.timeout_seconds)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            return ""
-        if process.returncode != 0:
-            return ""
-        branch, *files = output.decode("utf-8", "replace").splitlines()
-        shown = files[: config.max_files]
-        more = [f"… and {len(files) - len(shown)} more"] if len(files) > len(shown) else []
-        return "\n".join(["git " + branch.removeprefix("## "), *shown, *more])
+    async def text(scope: AssembleContext) -> str | None:
+        cwd = scope.agent.session.header.cwd if scope.agent is not None else None
+        lines = await git_status(cwd, config.timeout_seconds) if cwd is not None else []
+        if not lines:
+            return None
+        branch, *files = lines
+        hidden = len(files) - config.max_files
+        shown = files[: config.max_files] + ([f"… and {hidden} more"] if hidden > 0 else [])
+        return "\n".join(["git branch " + branch.removeprefix("## "), *shown])
 
     prompt.context("git", 50, text)
+
+
+async def git_status(cwd: str, timeout: float) -> list[str]:
+    """``git status`` in ``cwd``: the branch line, then a line per changed file; nothing outside of a repository."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *("git", "status", "--short", "--branch"),
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return []
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), timeout)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return []
+    return output.decode("utf-8", "replace").splitlines() if process.returncode == 0 else []
