@@ -264,17 +264,17 @@ class Driver:
                     if not self.inbox.has_next_step:
                         break
                 self.inbox.claim("next-step", turn.number, turn.claim)
-        except Exception as error:
+        except BaseException as error:
             go_on = False
+            if host_stops := _stops_host(error):  # close the brackets, then let it
+                self._abort.abort(DISPOSED)
             if signal.aborted:
                 end = {"kind": "aborted", "reason": self._abort_cause()}
             else:
                 end = {"kind": "error", "error": _failure_of(error)}
                 self._report(error, turn.number, turn.step)
-        except BaseException:  # the host ends this task: close the brackets, then let it
-            self._abort.abort(DISPOSED)
-            end = {"kind": "aborted", "reason": self._abort_cause()}
-            raise
+            if host_stops:
+                raise
         finally:
             self._give_back(turn)
             if capped and end is not None and end["kind"] == "completed":
@@ -473,7 +473,15 @@ def _last_turn(session: Session) -> int:
     return 0
 
 
-def _failure_of(error: Exception) -> dict[str, Any]:
+def _stops_host(error: BaseException) -> bool:
+    """Whether this very task is being ended, as against code that failed, be it with somebody else's cancellation."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return not isinstance(error, Exception)
+
+
+def _failure_of(error: BaseException) -> dict[str, Any]:
     """What ``turn/end`` says about ``error``: a model failure keeps its fields, anything else is UNKNOWN."""
     if isinstance(error, LlmError):
         return error.failure.to_wire()

@@ -468,6 +468,38 @@ async def test_middleware_that_raises_on_abort_does_not_lose_what_arrived() -> N
         assert end(agent.session)["kind"] == "aborted"
 
 
+async def test_a_stray_cancellation_is_a_failure_of_its_step_like_any_other() -> None:
+    async with spine([text_reply("ok")]) as s:
+        agent = s.agent()
+
+        async def stray(event: AgentPreStep, proceed: Any) -> Any:
+            other = asyncio.ensure_future(asyncio.sleep(60))
+            other.cancel()
+            await other
+
+        undo = s.root.on(AgentPreStep, stray)
+        agent.followup(say("one"))
+        await agent.when_idle()
+        assert end(agent.session) == {"kind": "error", "error": {"message": "CancelledError", "code": "UNKNOWN"}}
+        undo()
+        agent.steer(say("wake"))
+        await agent.when_idle()
+        assert texts_of(agent.session) == ["wake", "one", "ok"]
+
+
+async def test_a_host_that_ends_the_drivers_task_finds_the_log_balanced() -> None:
+    async with spine(["hang"]) as s:
+        agent = s.agent()
+        agent.followup(say("go"))
+        await s.model.hanging.wait()
+        (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "agent a"]
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert agent.status == "idle" and balanced(agent.session)
+        assert end(agent.session) == {"kind": "aborted", "reason": {"kind": "disposed"}}
+
+
 async def test_a_pre_step_listener_that_answers_nonsense_fails_the_turn_and_keeps_the_input() -> None:
     async with spine([text_reply("ok")]) as s:
         agent = s.agent()
