@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import sys
@@ -146,6 +147,12 @@ async def _leave(app: App, starting: Any) -> None:
 
 def _give_up(what: str, code: int) -> NoReturn:
     print(f"dsh: shutdown took longer than {GRACE_SECONDS:g} s, left behind: {what}", file=sys.stderr)
+    _exit_now(code)
+
+
+def _exit_now(code: int) -> NoReturn:
+    """Exit without unloading; the exit hooks still end child processes, which must not outlive us."""
+    atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(code)
 
@@ -174,7 +181,7 @@ class Signals:
 
     def _received(self, number: signal.Signals, code: int) -> None:
         if self.code is not None:
-            os._exit(128 + number)
+            _exit_now(128 + number)
         self.code = code
         self.stopped.set()
         if self.exit is not None:

@@ -131,7 +131,7 @@ async def test_settings_are_listed_with_their_layer_kept_with_their_comments_and
     (value,) = (await place.dsh("settings", "get", "agent-loop.maxParallelToolCalls", "--json")).json()
     assert value == {"key": "agent-loop.maxParallelToolCalls", "value": 10, "layer": "row"}
     wrong = await place.dsh("settings", "get", "agent-loop.maxParalelToolCalls")
-    assert wrong.code == 1 and "did you mean \"agent-loop.maxParallelToolCalls\"" in wrong.err
+    assert wrong.code == 1 and 'did you mean "agent-loop.maxParallelToolCalls"' in wrong.err
 
 
 async def test_settings_take_effect_over_the_row_at_the_next_start(place: Place) -> None:

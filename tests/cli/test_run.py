@@ -350,3 +350,21 @@ async def test_refused_names_in_dotenv_stop_the_start(place: Place) -> None:
     place.write(".env", "DSH_HOME=/elsewhere\n")
     done = await place.dsh("run", "cordis.yml")
     assert done.code == 1 and "DSH_HOME" in done.err
+
+
+async def test_a_second_signal_leaves_at_once_and_no_child_behind(place: Place) -> None:
+    command = bash("trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done")
+    async with MockLlmServer([command]) as server:
+        place.model(server.url)
+        async with place.daemon("cordis.yml", "--prompt", "go") as daemon:
+            await daemon.ready()
+            while not (place.work / "pid").exists() or not (place.work / "pid").read_text().strip():
+                await asyncio.sleep(0.02)
+            daemon.signal(signal.SIGINT)
+            await asyncio.sleep(0.2)
+            daemon.signal(signal.SIGINT)
+            assert await daemon.finish() == 130
+    pid = int((place.work / "pid").read_text())
+    async with asyncio.timeout(5):
+        while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+            await asyncio.sleep(0.02)
