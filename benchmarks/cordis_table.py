@@ -1,7 +1,8 @@
 """Measures the plugin runtime against its budgets, each operation beside the bare Python that does the same work.
 
 Run: python benchmarks/cordis_table.py [--check]
-With --check the exit code is 1 if a budget is missed. Times are processor time, the best of several rounds, in microseconds.
+With --check the exit code is 1 if a budget is missed. Times are processor time, the best of several rounds, in
+microseconds.
 """
 
 from __future__ import annotations
