@@ -85,7 +85,8 @@ class Hmr(Service, name="hmr"):
         self._watch = Watch(self._changed, say=self._say, debounce=config.debounce / 1000)
         self._configs = ConfigWatches(self._watch, self._config_failed)
         self._trees: dict[Tree, ConfigFile] = {}
-        self._roots = [self._base / root for root in config.root]
+        self._roots = [Path(os.path.realpath(self._base / root)) for root in config.root]
+        self._skipped: dict[Path, bool] = {}
         self._code = CodeReloader(self._roots, self._skips)
         self._followed: dict[Path, Callable[[], None]] = {}
         self._announced: dict[str, str] = {}
@@ -191,20 +192,19 @@ class Hmr(Service, name="hmr"):
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
-    def _skips(self, path: Path) -> bool:
-        return any(self._matches(path, pattern) for pattern in self._config.ignored)
+    def _skips(self, folder: Path) -> bool:
+        """Whether a folder is left out: it matches `ignored`, or holds a virtual environment."""
+        known = self._skipped.get(folder)
+        if known is None:
+            matches = any(self._matches(folder, pattern) for pattern in self._config.ignored)
+            known = self._skipped[folder] = matches or (folder / "pyvenv.cfg").exists()
+        return known
 
-    def _matches(self, path: Path, pattern: str) -> bool:
+    def _matches(self, folder: Path, pattern: str) -> bool:
         if pattern.startswith("**/"):
-            return fnmatch.fnmatchcase(path.name, pattern[3:])
-        for root in self._roots:
-            try:
-                inside = path.relative_to(os.path.realpath(root)).as_posix()
-            except ValueError:
-                continue
-            if fnmatch.fnmatchcase(inside, pattern.rstrip("/")):
-                return True
-        return False
+            return fnmatch.fnmatchcase(folder.name, pattern[3:])
+        inside = (folder.relative_to(root).as_posix() for root in self._roots if folder.is_relative_to(root))
+        return any(fnmatch.fnmatchcase(path, pattern.rstrip("/")) for path in inside)
 
     def _follow_sources(self) -> None:
         """Watch the loaded modules one by one: some lie outside of every root, and new ones come with each edit."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ POLL = 0.5
 
 _MOST_DEBOUNCES = 4
 _MISSES = 5
+_MOST_FOLDERS = 4096
+"""Folders of one tree that are worth a watch each; a larger tree is probably somebody's whole home."""
 
 Signature = tuple[int, int, int, int] | None
 
@@ -76,6 +79,7 @@ class Watch:
         self._tree_files: dict[str, dict[Path, Signature]] = {}
         self._added: set[Path] = set()
         self._pending: set[Path] = set()
+        self._too_large: list[Path] = []
         self._armed = anyio.Event()
         self._stopped = False
         self._replan = False
@@ -138,6 +142,7 @@ class Watch:
         while not self._stopped:
             self._replan = False
             plan = await anyio.to_thread.run_sync(self._make_plan, None, limiter=limiter)
+            self._give_up_trees()
             native = None if self._polling else self._listen(plan)
             if native is None and not self._polling:
                 misses += 1
@@ -190,6 +195,12 @@ class Watch:
             f"file notifications are not available ({reason}); looking at the files every {self._poll:g} s instead"
         )
 
+    def _give_up_trees(self) -> None:
+        while self._too_large:
+            root = self._too_large.pop()
+            if self._trees.pop(root, None) is not None:
+                self._say(f"{root} holds more than {_MOST_FOLDERS} folders; only loaded files in it are followed")
+
     async def _next_events(self, native: RustNotify | None, limiter: anyio.CapacityLimiter) -> frozenset[str] | None:
         """The paths of the next notifications (empty: time for a look), None to plan anew."""
         wait = self._debounce_ms
@@ -235,8 +246,9 @@ class Watch:
             if not root.is_dir():
                 folders.add(_existing_parent(os.fspath(root)))
         if tree_folders is None:
-            found = (_walk(root, skip) for root, skip in list(self._trees.items()) if root.is_dir())
-            tree_folders = frozenset(os.fspath(folder) for walk in found for folder in walk)
+            tree_folders = frozenset(
+                folder for root, skip in list(self._trees.items()) for folder in self._tree(root, skip)
+            )
         identified = {}
         for folder in sorted(folders | tree_folders):
             try:
@@ -245,6 +257,16 @@ class Watch:
                 continue
             identified[folder] = (info.st_dev, info.st_ino)
         return _Plan(identified, points, tree_folders)
+
+    def _tree(self, root: Path, skip: Callable[[Path], bool]) -> list[str]:
+        """The folders of a tree; none of one that is too large, which is watched no further."""
+        if not root.is_dir():
+            return []
+        folders = [os.fspath(folder) for folder in islice(_walk(root, skip), _MOST_FOLDERS + 1)]
+        if len(folders) <= _MOST_FOLDERS:
+            return folders
+        self._too_large.append(root)
+        return []
 
     def _scan(self, plan: _Plan, events: frozenset[str], look_into: frozenset[str]) -> frozenset[Path]:
         """What may have changed: what `events` name, watched files that differ, and sources in `look_into`."""

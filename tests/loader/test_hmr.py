@@ -310,8 +310,9 @@ async def test_b17q_ignored_folders_are_left_out(project: Project) -> None:
     project.rows("")
     for folder in (".hidden", "node_modules", "cache", "data", "src/cache"):
         (project.folder / folder).mkdir(parents=True)
+    project.write("env/pyvenv.cfg", "")
     async with running(project) as run:
-        for folder in (".hidden", "node_modules", "cache", "data"):
+        for folder in (".hidden", "node_modules", "cache", "data", "env"):
             project.write(f"{folder}/x.py", "")
         project.write("src/cache/x.py", "")
         await run.until(lambda: run.changes)

@@ -243,3 +243,17 @@ async def test_f38b_a_mount_without_notifications_is_followed_by_looking(
         file.write_text("1")
         await seen.until(lambda: file in seen.paths)
         assert seen.said == []
+
+
+async def test_b16t_a_tree_that_is_too_large_is_given_up_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsh.loader.watch._MOST_FOLDERS", 3)
+    for name in "abc":
+        (tmp_path / "tree" / name).mkdir(parents=True)
+    file = tmp_path / "tree" / "a" / "loaded.py"
+    async with watching(file, tree=tmp_path / "tree") as seen:
+        assert len(seen.said) == 1 and "more than 3 folders" in seen.said[0]
+        file.write_text("1")
+        await seen.until(lambda: file in seen.paths)
+        assert len(seen.said) == 1
