@@ -62,6 +62,7 @@ class AgentLoop(Service, name="agentLoop"):
         self.scopes = ctx.group("agents")  # what agents register outlives their last turn: undone after `_close`
         self.lifecycles: set[Lifecycle] = set()
         self.closing = False
+        self._closed = False
         limits = LoopSettings.validate({"maxParallelToolCalls": config.max_parallel_tool_calls})
         self._limits = install_settings_section(ctx, "agent-loop", LoopSettings, limits)
         self.configured = ConfiguredAgents(self, config.agents)
@@ -124,13 +125,18 @@ class AgentLoop(Service, name="agentLoop"):
         child.defer(end)
 
     async def _close(self) -> None:
-        """End every agent, and every creation under way, together."""
+        """End every agent, and every creation under way, together; once, even if that had to be given up."""
+        if self._closed:
+            return
         self.closing = True
         self.configured.close()
         inactive = HarnessError(LOOP_INACTIVE, code="LOOP_INACTIVE")
         for lifecycle in list(self.lifecycles):
             lifecycle.dispose_soon(inactive)
-        await self.tasks.join()
+        try:
+            await self.tasks.join()
+        finally:
+            self._closed = True
 
     def _route_of(self, scope: AssembleContext, key: str) -> str | None:
         agent = scope.agent

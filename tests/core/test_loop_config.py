@@ -509,6 +509,29 @@ async def test_a_restart_of_an_injected_row_ends_the_turn_and_the_agents_come_ba
         assert texts_of(new[0].session) == ["go", "partial", "wake", "queued", "better now"]
 
 
+async def test_a_stuck_agent_holds_the_end_up_only_once(tmp_path: Path) -> None:
+    script = [tool_reply(("stuck", "{}"))]
+    async with deployment(row(), script=script, store=tmp_path, dispose_timeout=0.2) as d:
+        started, go = asyncio.Event(), asyncio.Event()
+
+        @d.root[Tools].tool
+        async def stuck() -> str:
+            """Does not stop."""
+            started.set()
+            await go.wait()
+            return "late"
+
+        agent = d.agent()
+        agent.followup(say("one"))
+        await started.wait()
+        loop = d.rows["loop"]
+        fibers = [loop, *loop.children()]
+        await loop.dispose()
+        assert sum(fiber.leaks for fiber in fibers) == 1 and agent.status == "running"
+        go.set()
+        await agent.when_idle()
+
+
 @pytest.mark.parametrize("loop_first", [True, False])
 async def test_agents_and_persistence_that_leave_together_lose_no_event(loop_first: bool, tmp_path: Path) -> None:
     model = ScriptedAdapter(["hang-slow"])
