@@ -444,10 +444,26 @@ async def test_a_turn_that_ends_while_its_agent_drains_ends_as_it_would_have() -
         agent = d.agent()
         agent.followup(say("go"))
         await until(lambda: d.model.requests)
+        agent.followup(say("queued"))
         await d.edit()
         go.set()
         await until(lambda: d.root[Agents].get(agent.id) is None)
         assert texts_of(agent.session) == ["go", "the end"] and end(agent.session) == {"kind": "completed"}
+        assert types(agent.session).count("turn/start") == 1 and len(agent.inbox.next_turn) == 1
+
+
+async def test_a_changed_agent_without_persistence_starts_once_the_old_one_has_left() -> None:
+    async with deployment(row(sessionId="s"), script=["hang", text_reply("fresh")]) as d:
+        old = d.agent()
+        old.followup(say("go"))
+        await d.model.hanging.wait()
+        await d.edit(row(sessionId="s", maxTokens=5))
+        assert d.loop.configured.agent("main") is None and d.root[Agents].get("s") is old
+        old.cancel({"kind": "user"})
+        await d.ready()
+        assert d.agent() is not old and d.failed == []
+        await d.run("hello")
+        assert texts_of(d.agent().session) == ["hello", "fresh"]
 
 
 async def test_a_changed_agent_with_a_stable_session_returns_after_the_old_one_drained(tmp_path: Path) -> None:
