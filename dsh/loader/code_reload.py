@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
 
 from dsh.cordis import CordisError, HarnessError, resolve_plugin
 from dsh.loader.generations import ModuleSwap, drop_stale_bytecode, source_of
-from dsh.loader.graph import ImportGraph, ModuleSource, digest_of, reachable, reaching
+from dsh.loader.graph import ImportGraph, ModuleSource, closure, digest_of, reversed_edges
 from dsh.loader.resolve import LOCAL_PACKAGE, PluginImportError, Target, load, show_path
 
 FRAMEWORK = ("dsh.cordis", "dsh.loader", "dsh.cli")
@@ -62,17 +61,28 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The loaded project modules, what they import, and which of them differ from their files."""
+    """The followed modules, which of them differ from their files, and who imports those."""
 
     sources: Mapping[str, ModuleSource]
-    edges: Mapping[str, frozenset[str]]
     changed: Mapping[str, str]
     """Module name -> digest of the file now (`absent` for a file that is gone)."""
+    importers: Mapping[str, set[str]]
+    """For each changed module, and each on a way to one, the modules that import it."""
 
     @property
-    def files(self) -> dict[str, str]:
-        """Real path of a source -> its module."""
-        return {os.path.realpath(source.file): name for name, source in self.sources.items()}
+    def files(self) -> set[str]:
+        """The real paths of the followed modules."""
+        return {os.path.realpath(source.file) for source in self.sources.values()}
+
+    def without(self, names: set[str]) -> Survey:
+        """The same with some changes left out."""
+        changed = {name: digest for name, digest in self.changed.items() if name not in names}
+        return Survey(self.sources, changed, self.importers)
+
+
+class _Place(NamedTuple):
+    is_covered: bool
+    is_ours: bool
 
 
 class CodeReloader:
@@ -82,12 +92,9 @@ class CodeReloader:
         self._roots = [Path(os.path.realpath(root)) for root in roots]
         self._skip = skip
         self._graph = ImportGraph()
-        self._installed = tuple(
-            os.path.realpath(path) + os.sep
-            for path in {*sysconfig.get_paths().values(), *sys.path}
-            if _is_library(path)
-        )
-        self._covered: dict[str, bool] = {}
+        folders = [*sys.path, os.path.dirname(os.__file__)]
+        self._installed = tuple({os.path.realpath(path) + os.sep for path in folders if _is_library(path)})
+        self._places: dict[str, _Place] = {}
         self._refused: dict[str, str] = {}
         self.generation = 0
 
@@ -95,45 +102,50 @@ class CodeReloader:
 
     def is_ours(self, file: str) -> bool:
         """Whether a source belongs to the project: below a root, or neither of Python's library nor installed."""
-        known = self._covered.get(file)
+        return self._place_of(file).is_ours
+
+    def followed(self) -> dict[str, ModuleSource]:
+        """The loaded modules whose edits are looked for: below a root, or loaded by path.
+
+        The text of a module that was loaded the usual way is taken to be the one of the first call.
+        """
+        return _sources(
+            (name, module)
+            for name, module in self._loaded()
+            if name.startswith(LOCAL_PACKAGE + ".") or self._place_of(module.__file__ or "").is_covered
+        )
+
+    def _place_of(self, file: str) -> _Place:
+        known = self._places.get(file)
         if known is None:
             real = os.path.realpath(file)
-            known = self._covered[file] = self.is_covered(real) or not real.startswith(self._installed)
+            covered = any(self._covers(root, Path(real)) for root in self._roots)
+            known = self._places[file] = _Place(covered, covered or not real.startswith(self._installed))
         return known
 
-    def is_covered(self, file: str) -> bool:
-        """Whether a real path lies below a root and no skipped folder."""
-        path = Path(file)
-        for root in self._roots:
-            if path.is_relative_to(root):
-                folders = [parent for parent in path.parents if parent != root and parent.is_relative_to(root)]
-                if not any(self._skip(folder) for folder in folders):
-                    return True
-        return False
+    def _covers(self, root: Path, path: Path) -> bool:
+        """Whether a real path lies below a root and in no skipped folder."""
+        if not path.is_relative_to(root):
+            return False
+        folders = [parent for parent in path.parents if parent != root and parent.is_relative_to(root)]
+        return not any(self._skip(folder) for folder in folders)
 
-    def is_followed(self, source: ModuleSource) -> bool:
-        """Whether edits of a loaded module are looked for: below a root, or loaded by path."""
-        return source.name.startswith(LOCAL_PACKAGE + ".") or self.is_covered(os.path.realpath(source.file))
-
-    def sources(self) -> dict[str, ModuleSource]:
-        """The loaded modules of the project."""
-        found: dict[str, ModuleSource] = {}
+    def _loaded(self) -> Iterator[tuple[str, ModuleType]]:
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or getattr(module, "__name__", None) != name or not self.is_ours(file):
-                continue
-            source = source_of(module)
-            if source is not None:
-                found[name] = source
-        return found
+            if isinstance(file, str) and getattr(module, "__name__", None) == name and self.is_ours(file):
+                yield name, module
 
     async def survey(self) -> Survey:
-        """Compare what is loaded with what is on disk."""
-        sources = self.sources()
-        followed = [source for source in sources.values() if self.is_followed(source)]
-        digests = await anyio.to_thread.run_sync(lambda: {source.name: _file_digest(source) for source in followed})
-        changed = {name: digest for name, digest in digests.items() if digest != sources[name].digest}
-        return Survey(sources, self._graph.edges(sources), changed)
+        """Compare what is loaded with what is on disk. Reading and parsing do not hold up the event loop."""
+        followed = self.followed()
+        digests = await anyio.to_thread.run_sync(lambda: {name: _file_digest(each) for name, each in followed.items()})
+        changed = {name: digest for name, digest in digests.items() if digest != followed[name].digest}
+        if not changed:
+            return Survey(followed, {}, {})
+        loaded = list(self._loaded())
+        importers = await anyio.to_thread.run_sync(lambda: self._graph.importers(_sources(loaded), changed))
+        return Survey(followed, changed, importers)
 
     # -- a reload ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +160,7 @@ class CodeReloader:
         self._refused = changed
         affected, modules = self._affected(survey, rows)
         for name in modules:
-            drop_stale_bytecode(survey.sources[name].file)
+            drop_stale_bytecode(sys.modules[name].__file__ or "")
         swap = ModuleSwap(modules, self.is_ours)
         fresh = self._import(swap, affected)
         try:
@@ -164,46 +176,46 @@ class CodeReloader:
 
     def framework(self, survey: Survey) -> set[str]:
         """The changed modules that only a restart can exchange."""
-        if not survey.changed:
-            return set()
-        starts = [name for name in survey.sources if name == "__main__" or any(_inside(name, top) for top in FRAMEWORK)]
-        return reachable(survey.edges, starts) & survey.changed.keys()
+
+        def is_top(name: str) -> bool:
+            return name == "__main__" or any(_inside(name, package) for package in FRAMEWORK)
+
+        return {name for name in survey.changed if any(map(is_top, closure(survey.importers, [name])))}
 
     def unreached(self, survey: Survey, rows: Iterable[Any]) -> set[str]:
         """The changed modules that no row leads to."""
-        modules = [row.module for row in rows if row.module in survey.sources]
-        return set(survey.changed) - reachable(survey.edges, modules)
+        modules = {row.module for row in rows}
+        return {name for name in survey.changed if modules.isdisjoint(closure(survey.importers, [name]))}
 
-    def forget(self, survey: Survey, names: Iterable[str], rows: Iterable[Any]) -> set[str]:
-        """Unload those of the modules that were loaded by path: the row they were loaded for has left.
+    def forget(self, survey: Survey, names: Iterable[str]) -> set[str]:
+        """Unload those of the unreached modules that were loaded by path: the row they were loaded for has left.
 
         A row that comes back later then gets their code as it is by then. Returns the modules that were unloaded.
         """
-        local = {name for name in names if _inside(name, LOCAL_PACKAGE)}
-        used = reachable(survey.edges, [row.module for row in rows if row.module in survey.sources])
-        gone = {name for name in reaching(survey.edges, local) if _inside(name, LOCAL_PACKAGE)} - used
+        local = [name for name in names if _inside(name, LOCAL_PACKAGE)]
+        gone = {name for name in closure(survey.importers, local) if _inside(name, LOCAL_PACKAGE)}
         for name in gone:
             module = sys.modules.pop(name, None)
-            parent, _, child = name.rpartition(".")
-            if module is not None and sys.modules[parent].__dict__.get(child) is module:
-                delattr(sys.modules[parent], child)
+            parent = sys.modules.get(name.rpartition(".")[0])
+            child = name.rpartition(".")[2]
+            if module is not None and parent is not None and parent.__dict__.get(child) is module:
+                delattr(parent, child)
         return gone
 
     def _affected(self, survey: Survey, rows: Sequence[Any]) -> tuple[list[Any], set[str]]:
         """The rows that reach a change, and every module on their ways to it."""
-        upwards = reaching(survey.edges, survey.changed)
+        upwards = closure(survey.importers, survey.changed)
+        imports = reversed_edges({name: survey.importers[name] for name in upwards if name in survey.importers})
         affected = [row for row in rows if row.module in upwards]
         firm = {row.module for row in affected if not _reloads_alone(row.module)}
-        movable = [row for row in affected if row.module not in firm]
-        carried = reachable(survey.edges, [row.module for row in movable])
+        carried = closure(imports, [row.module for row in affected if row.module not in firm])
         stuck = sorted(firm - carried)
         if stuck:
             raise ReloadError(
                 f"{', '.join(stuck)} set __dsh_reload__ = False and no other row imports them: restart to take the "
                 "change over"
             )
-        downwards = reachable(survey.edges, [row.module for row in affected])
-        return affected, upwards & downwards
+        return affected, upwards & closure(imports, [row.module for row in affected])
 
     def _import(self, swap: ModuleSwap, affected: Sequence[Any]) -> dict[Any, Any]:
         def load_all() -> dict[Any, Any]:
@@ -221,13 +233,6 @@ class CodeReloader:
             return swap.run(load_all)
         except PluginImportError as error:
             raise ReloadError(f"{error}{code_frame(error.file, error.line)}") from error
-
-
-def followed_files(sources: Iterable[ModuleSource], reloader: CodeReloader) -> Iterator[Path]:
-    """The files of loaded modules whose edits are looked for."""
-    for source in sources:
-        if reloader.is_followed(source):
-            yield Path(source.file)
 
 
 def code_frame(file: str | None, line: int | None, around: int = 2) -> str:
@@ -251,6 +256,11 @@ def describe_files(survey: Survey, names: Iterable[str]) -> str:
     return ", ".join(show_path(survey.sources[name].file) for name in sorted(names))
 
 
+def _sources(modules: Iterable[tuple[str, ModuleType]]) -> dict[str, ModuleSource]:
+    found = ((name, source_of(module)) for name, module in modules)
+    return {name: source for name, source in found if source is not None}
+
+
 def _reloads_alone(name: str) -> bool:
     module: ModuleType | None = sys.modules.get(name)
     return getattr(module, "__dsh_reload__", True) is not False
@@ -270,9 +280,8 @@ def _inside(name: str, package: str) -> bool:
 
 
 def _is_library(path: str) -> bool:
-    """Whether an import path holds installed code rather than the project's own."""
-    folded = os.path.realpath(path)
-    return os.path.basename(folded) in ("site-packages", "dist-packages") or folded in {
-        os.path.realpath(sysconfig.get_path("stdlib")),
-        os.path.realpath(sysconfig.get_path("platstdlib")),
-    }
+    """Whether an import path holds Python's library or installed code rather than the project's own."""
+    folder = os.path.realpath(path)
+    return os.path.basename(folder) in ("site-packages", "dist-packages") or folder == os.path.realpath(
+        os.path.dirname(os.__file__)
+    )

@@ -24,6 +24,7 @@ from dsh.loader.graph import ModuleSource
 T = TypeVar("T")
 
 _TEXT = "__dsh_source__"
+_SOURCE = "__dsh_module_source__"
 
 
 class FreshLoader(SourceFileLoader):
@@ -49,7 +50,9 @@ def source_of(module: ModuleType) -> ModuleSource | None:
 
     Modules that a `FreshLoader` loaded know it; for others it is the file as it is at the first call.
     """
-    spec = getattr(module, "__spec__", None)
+    known: ModuleSource | None = module.__dict__.get(_SOURCE)
+    if known is not None:
+        return known
     name = getattr(module, "__name__", None)
     file = getattr(module, "__file__", None)
     if not isinstance(name, str) or not isinstance(file, str) or not file.endswith(".py"):
@@ -61,9 +64,10 @@ def source_of(module: ModuleType) -> ModuleSource | None:
                 text = importlib.util.decode_source(stream.read())
         except (OSError, SyntaxError, UnicodeDecodeError):
             return None
-        module.__dict__[_TEXT] = text
-    is_package = getattr(spec, "submodule_search_locations", None) is not None
-    return ModuleSource(name, file, text, is_package)
+    spec = getattr(module, "__spec__", None)
+    source = ModuleSource(name, file, text, getattr(spec, "submodule_search_locations", None) is not None)
+    module.__dict__[_SOURCE] = source
+    return source
 
 
 class ModuleSwap:
@@ -123,11 +127,11 @@ class ModuleSwap:
         for parent, child, module in self._attributes:
             setattr(parent, child, module)
         for module in self._old.values():
-            file = getattr(module, "__file__", None)
-            text = module.__dict__.get(_TEXT)
-            if isinstance(file, str) and isinstance(text, str):
+            source = source_of(module)
+            if source is not None:
                 # Tracebacks of the old code show the text it was made from, not the file as it is now.
-                linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+                lines = source.text.splitlines(keepends=True)
+                linecache.cache[source.file] = (len(source.text), None, lines, source.file)
 
     def accept(self) -> None:
         """Keep the new modules; the swap lets go of the old ones."""

@@ -9,9 +9,10 @@ import ast
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModuleSource:
     """A loaded module: its name, its file, and the text it was loaded from."""
 
@@ -20,7 +21,7 @@ class ModuleSource:
     text: str
     is_package: bool = False
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The hash of the text."""
         return digest_of(self.text)
@@ -33,41 +34,42 @@ def digest_of(text: str | bytes) -> str:
 
 
 class ImportGraph:
-    """Import edges between modules of one process; parsed texts are remembered by hash."""
+    """Who imports whom among the modules of one process; parsed texts are remembered by hash."""
 
     def __init__(self) -> None:
-        self._parsed: dict[tuple[str, bool, str], frozenset[str]] = {}
+        self._parsed: dict[tuple[str, str], frozenset[str]] = {}
 
-    def edges(self, sources: Mapping[str, ModuleSource]) -> dict[str, frozenset[str]]:
-        """For each module the modules of `sources` it imports. A module also needs the packages around it."""
-        parsed: dict[tuple[str, bool, str], frozenset[str]] = {}
-        result: dict[str, frozenset[str]] = {}
-        for name, source in sources.items():
-            key = (name, source.is_package, source.digest)
-            found = self._parsed.get(key)
-            if found is None:
-                found = imported_names(source.text, name, is_package=source.is_package)
-            parsed[key] = found
-            result[name] = frozenset(other for other in found if other in sources and other != name)
-        self._parsed = parsed
-        return result
+    def importers(self, sources: Mapping[str, ModuleSource], targets: Iterable[str]) -> dict[str, set[str]]:
+        """For each target, and each module on a way to one, the modules that import it directly.
+
+        Only texts in which the name occurs are parsed. A module also needs the packages around it.
+        """
+        found: dict[str, set[str]] = {}
+        pending = [name for name in targets if name in sources]
+        while pending:
+            name = pending.pop()
+            if name in found:
+                continue
+            leaf = name.rpartition(".")[2]
+            found[name] = {
+                other
+                for other, source in sources.items()
+                if other != name
+                and (other.startswith(name + ".") or (leaf in source.text and name in self._imports(source)))
+            }
+            pending.extend(found[name])
+        return found
+
+    def _imports(self, source: ModuleSource) -> frozenset[str]:
+        key = (source.name, source.digest)
+        found = self._parsed.get(key)
+        if found is None:
+            found = self._parsed[key] = imported_names(source.text, source.name, is_package=source.is_package)
+        return found
 
 
-def reaching(edges: Mapping[str, Iterable[str]], targets: Iterable[str]) -> set[str]:
-    """The modules from which a target can be reached, the targets included."""
-    importers: dict[str, list[str]] = {}
-    for name, imported in edges.items():
-        for other in imported:
-            importers.setdefault(other, []).append(name)
-    return _closure(importers, targets)
-
-
-def reachable(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[str]:
-    """The modules that can be reached from a start, the starts included."""
-    return _closure(edges, starts)
-
-
-def _closure(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[str]:
+def closure(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[str]:
+    """Everything that can be reached along `edges`, the starts included."""
     found: set[str] = set()
     pending = list(starts)
     while pending:
@@ -76,6 +78,15 @@ def _closure(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[s
             found.add(name)
             pending.extend(edges.get(name, ()))
     return found
+
+
+def reversed_edges(edges: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """The same edges in the other direction."""
+    turned: dict[str, set[str]] = {name: set() for name in edges}
+    for name, others in edges.items():
+        for other in others:
+            turned.setdefault(other, set()).add(name)
+    return turned
 
 
 def imported_names(text: str, module: str, *, is_package: bool = False) -> frozenset[str]:

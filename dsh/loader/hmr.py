@@ -19,7 +19,7 @@ from typing import Any
 
 from dsh.cordis import ConfigModel, Context, Disposer, Emit, Fiber, Parallel, Service, field, owned
 from dsh.cordis.errors import error_chain
-from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files, followed_files
+from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files
 from dsh.loader.config_watch import ConfigFile, ConfigWatches
 from dsh.loader.entries import Entry, Tree
 from dsh.loader.events import ConfigUpdated, EntryChanged
@@ -210,7 +210,7 @@ class Hmr(Service, name="hmr"):
         """Watch the loaded modules one by one: some lie outside of every root, and new ones come with each edit."""
         if self._closed or not self._roots:
             return
-        files = set(followed_files(self._code.sources().values(), self._code))
+        files = {Path(source.file) for source in self._code.followed().values()}
         for file in [file for file in self._followed if file not in files]:
             self._followed.pop(file)()
         for file in files:
@@ -256,13 +256,12 @@ class Hmr(Service, name="hmr"):
         rows = [entry for entry in self._loader.entries() if entry.plugin is not None and entry.target is not None]
         stuck = self._code.framework(survey)
         loose = self._code.unreached(survey, rows) - stuck
-        stuck |= loose
-        self._ask_for_restart(survey, stuck - self._code.forget(survey, loose, rows))
-        changed = {name: digest for name, digest in survey.changed.items() if name not in stuck}
+        self._ask_for_restart(survey, (stuck | loose) - self._code.forget(survey, loose))
+        changed = survey.without(stuck | loose)
         try:
-            done = await self._code.reload(Survey(survey.sources, survey.edges, changed), rows, self._exchange)
+            done = await self._code.reload(changed, rows, self._exchange)
         except (ReloadError, LoadError) as error:
-            files = describe_files(survey, changed)
+            files = describe_files(survey, changed.changed)
             self.ctx.logger.error("%s", error)
             self.ctx.logger.error("the code of %s was not taken over; the old one runs on", files)
             await self._tell_failure(files, error)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dsh.loader.generations import ModuleSwap, drop_stale_bytecode, source_of
-from dsh.loader.graph import ImportGraph, ModuleSource, imported_names, reachable, reaching
+from dsh.loader.graph import ImportGraph, ModuleSource, closure, imported_names, reversed_edges
 
 # --- 17: the graph ----------------------------------------------------------------------------------------------------
 
@@ -47,20 +47,35 @@ def test_b17s_a_package_resolves_its_own_siblings_and_needs_the_packages_around(
     assert imported_names("from .a import x", "top.pkg", is_package=True) == {"top", "top.pkg.a", "top.pkg.a.x"}
 
 
-def test_b17t_ways_up_and_down() -> None:
-    edges = {"row": {"mid", "other"}, "mid": {"leaf"}, "two": {"leaf"}, "leaf": set(), "other": set()}
-    assert reaching(edges, ["leaf"]) == {"leaf", "mid", "two", "row"}
-    assert reachable(edges, ["row"]) == {"row", "mid", "other", "leaf"}
+def test_b17t_ways_to_a_change_are_found_from_its_importers() -> None:
+    sources = {
+        name: ModuleSource(name, f"/{name}.py", text)
+        for name, text in {
+            "row": "import mid, other",
+            "mid": "import leaf",
+            "two": "import leaf",
+            "leaf": "import json",
+            "other": "leaf = 1  # the word alone is no import",
+            "leaf.child": "",
+        }.items()
+    }
+    importers = ImportGraph().importers(sources, ["leaf", "unknown"])
+    assert importers == {
+        "leaf": {"mid", "two", "leaf.child"}, "mid": {"row"}, "two": set(), "row": set(), "leaf.child": set(),
+    }  # fmt: skip
+    assert closure(importers, ["leaf"]) == {"leaf", "leaf.child", "mid", "two", "row"}
+    assert closure(reversed_edges(importers), ["row"]) == {"row", "mid", "leaf"}
     cycle = {"a": {"b"}, "b": {"a"}}
-    assert reaching(cycle, ["a"]) == reachable(cycle, ["a"]) == {"a", "b"}
+    assert closure(cycle, ["a"]) == {"a", "b"}
 
 
-def test_b17u_edges_stay_inside_the_given_modules_and_texts_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b17u_only_texts_that_hold_the_name_are_parsed_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from dsh.loader import graph
 
     sources = {
-        "a": ModuleSource("a", "/a.py", "import b, json"),
-        "b": ModuleSource("b", "/b.py", "import a"),
+        "a": ModuleSource("a", "/a.py", "import leaf"),
+        "b": ModuleSource("b", "/b.py", "import json"),
+        "leaf": ModuleSource("leaf", "/leaf.py", ""),
     }
     parsed: list[str] = []
     original = graph.imported_names
@@ -71,10 +86,12 @@ def test_b17u_edges_stay_inside_the_given_modules_and_texts_are_parsed_once(monk
 
     monkeypatch.setattr(graph, "imported_names", counting)
     built = ImportGraph()
-    assert built.edges(sources) == {"a": {"b"}, "b": {"a"}}
-    sources["a"] = ModuleSource("a", "/a.py", "import json")
-    assert built.edges(sources) == {"a": frozenset(), "b": {"a"}}
-    assert parsed == ["a", "b", "a"]
+    for _ in range(2):
+        assert built.importers(sources, ["leaf"])["leaf"] == {"a"}
+    assert parsed == ["a"]
+    sources["a"] = ModuleSource("a", "/a.py", "leaf = 0")
+    assert built.importers(sources, ["leaf"])["leaf"] == set()
+    assert parsed == ["a", "a"]
 
 
 # --- 17: generations --------------------------------------------------------------------------------------------------
