@@ -452,6 +452,18 @@ async def test_a_turn_that_ends_while_its_agent_drains_ends_as_it_would_have() -
         assert types(agent.session).count("turn/start") == 1 and len(agent.inbox.next_turn) == 1
 
 
+async def test_edits_in_quick_succession_overtake_starts_that_are_still_under_way(tmp_path: Path) -> None:
+    async with deployment(row(sessionId="s"), script=[text_reply("ok")], store=tmp_path) as d:
+        await d.run("hi")
+        for number in range(1, 40):
+            await d.edit(row(sessionId="s", maxTokens=number))
+            for _ in range(number % 20):  # cut the start off at another place each time
+                await asyncio.sleep(0.0005)
+        await d.ready()
+        assert d.agent().options.max_tokens == 39 and d.failed == []
+        assert texts_of(d.agent().session) == ["hi", "ok"]
+
+
 async def test_a_changed_agent_without_persistence_starts_once_the_old_one_has_left() -> None:
     async with deployment(row(sessionId="s"), script=["hang", text_reply("fresh")]) as d:
         old = d.agent()
