@@ -252,11 +252,12 @@ class Hmr(Service, name="hmr"):
         survey = await self._code.survey()
         if self._closed:
             return
-        self._announce(survey, paths)
+        mended = self._announce(survey, paths)
         rows = [entry for entry in self._loader.entries() if entry.plugin is not None and entry.target is not None]
         stuck = self._code.framework(survey)
         loose = self._code.unreached(survey, rows) - stuck
-        self._ask_for_restart(survey, (stuck | loose) - self._code.forget(survey, loose))
+        forgotten = self._code.forget(survey, loose)
+        self._ask_for_restart(survey, (stuck | loose) - forgotten)
         changed = survey.without(stuck | loose)
         try:
             done = await self._code.reload(changed, rows, self._exchange)
@@ -271,7 +272,8 @@ class Hmr(Service, name="hmr"):
             self.ctx.logger.info("reloaded %s (%d modules, generation %d)", names, len(done.modules), done.generation)
             self._follow_sources()
             self.ctx.emit(HmrReload(rows=done.rows, modules=done.modules, generation=done.generation))
-        self._configs.retry_failing()
+        if mended or forgotten or done is not None:
+            self._configs.retry_failing()
 
     async def _exchange(self, plugins: Mapping[Entry, Any], undo_code: Callable[[], None]) -> None:
         await self._loader.reload_rows(
@@ -281,11 +283,13 @@ class Hmr(Service, name="hmr"):
             before_rollback=undo_code,
         )
 
-    def _announce(self, survey: Survey, paths: set[Path]) -> None:
+    def _announce(self, survey: Survey, paths: set[Path]) -> bool:
+        """Tell of sources that nothing was loaded from. Whether there were any."""
         loaded = survey.files
-        for path in sorted(paths):
-            if os.path.realpath(path) not in loaded:
-                self.ctx.emit(HmrChange(path=str(path)))
+        unknown = sorted(path for path in paths if os.path.realpath(path) not in loaded)
+        for path in unknown:
+            self.ctx.emit(HmrChange(path=str(path)))
+        return bool(unknown)
 
     def _ask_for_restart(self, survey: Survey, names: set[str]) -> None:
         fresh = {name for name in names if self._announced.get(name) != survey.changed[name]}
