@@ -7,13 +7,15 @@ Nothing here recurses without bound: shallow data takes a recursive fast path, d
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from math import copysign, isfinite
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import orjson
+
+from .jsontext import JsonDecodeError
+from .jsontext import decode_deep as _decode_deep
+from .jsontext import encode_deep as _encode_deep
 
 JsonValue: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 JsonObject: TypeAlias = dict[str, Any]
@@ -42,14 +44,6 @@ class NotJsonError(TypeError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
-
-
-class JsonDecodeError(ValueError):
-    """Text that is not JSON, or holds a number no double can carry; `position` is a character offset."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(f"{message} at character {position}")
-        self.position = position
 
 
 def _frozen(*_: object, **__: object) -> NoReturn:
@@ -232,61 +226,47 @@ def _adopt(value: dict[str, Any], room: int) -> FrozenDict:
 
 
 def _freeze_deep(root: Any) -> Any:
-    """The same on an explicit stack, with cycle detection."""
-    stack: list[tuple[Any, Iterator[Any], Any]] = []  # container, its iterator, what is collected so far
-    keys: list[Any] = []  # the key under which each open container's current item goes
+    """The same on an explicit stack, with cycle detection: mutable copies first, then frozen from the inside out."""
+    box: list[Any] = [None]
+    copies: list[tuple[Any, Any, Any]] = []  # container, what holds it and where; outer ones first
     open_ids: set[int] = set()
-    done: Any = root
-    descend = True
-    try:
-        while True:
-            if descend:
-                kind = type(done)
-                if kind is not FrozenDict and kind is not FrozenList and isinstance(done, (dict, list, tuple)):
-                    if id(done) in open_ids:
-                        raise NotJsonError("the value contains itself")
-                    open_ids.add(id(done))
-                    keys.append(None)
-                    if isinstance(done, dict):
-                        stack.append((done, iter(done.items()), {}))
-                    else:
-                        stack.append((done, iter(done), []))
-                else:
-                    done = _freeze(done, 0)
-                    descend = False
-            if not descend:
-                if not stack:
-                    return done
-                collected = stack[-1][2]
-                if isinstance(collected, dict):
-                    collected[_plain_key(keys[-1])] = done
-                else:
-                    collected.append(done)
-            container, iterator, collected = stack[-1]
-            entry = next(iterator, _MISSING)
-            if entry is _MISSING:
-                stack.pop()
-                keys.pop()
-                open_ids.discard(id(container))
-                if isinstance(collected, dict):
-                    done = _new_dict(FrozenDict)
-                    _fill_dict(done, collected)
-                else:
-                    done = _new_list(FrozenList)
-                    _fill_list(done, collected)
-                descend = False
-                if not stack:
-                    return done
-            elif isinstance(collected, dict):
-                keys[-1], done = cast(tuple[Any, Any], entry)
-                descend = True
+    # What to copy, where to put it, and the keys that lead to it. `_MISSING` closes the container of that id.
+    pending: list[tuple[Any, Any, Any, Any]] = [(root, box, 0, None)]
+    while pending:
+        value, into, key, trail = pending.pop()
+        if value is _MISSING:
+            open_ids.discard(key)
+            continue
+        kind = type(value)
+        try:
+            if kind is FrozenDict or kind is FrozenList or not isinstance(value, (dict, list, tuple)):
+                into[key] = _freeze(value, 0)
+                continue
+            if id(value) in open_ids:
+                raise NotJsonError("the value contains itself")
+            items: list[tuple[Any, Any]]
+            if isinstance(value, dict):
+                items = [(_plain_key(name), item) for name, item in value.items()]
             else:
-                keys[-1], done = len(collected), entry
-                descend = True
-    except NotJsonError as error:
-        for key in reversed(keys):
-            error.under(key)
-        raise
+                items = list(enumerate(value))
+        except NotJsonError as error:
+            while trail is not None:
+                step, trail = trail
+                error.under(step)
+            raise
+        open_ids.add(id(value))
+        into[key] = copy = dict.fromkeys(name for name, _ in items) if isinstance(value, dict) else [None] * len(items)
+        copies.append((copy, into, key))
+        pending.append((_MISSING, None, id(value), None))
+        pending.extend((item, copy, name, (name, trail)) for name, item in reversed(items))
+    for copy, into, key in reversed(copies):
+        if isinstance(copy, dict):
+            into[key] = _new_dict(FrozenDict)
+            _fill_dict(into[key], copy)
+        else:
+            into[key] = _new_list(FrozenList)
+            _fill_list(into[key], copy)
+    return box[0]
 
 
 def _plain_key(key: Any) -> str:
@@ -359,8 +339,6 @@ def _thaw_deep(root: Any) -> Any:
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
 
 def encode(value: Any) -> bytes:
     """Compact UTF-8 JSON. A value that is not frozen yet is checked as by `snapshot_json` first.
@@ -379,44 +357,6 @@ def encode(value: Any) -> bytes:
 def encode_str(value: Any) -> str:
     """`encode` as text."""
     return encode(value).decode("utf-8")
-
-
-def _encode_deep(root: Any) -> str:
-    out: list[str] = []
-    pending: list[Any] = [(root,)]  # a str is literal output, a 1-tuple holds a value still to write
-    while pending:
-        step = pending.pop()
-        if isinstance(step, str):
-            out.append(step)
-            continue
-        value = step[0]
-        if isinstance(value, dict):
-            pending.append("}")
-            for index, (key, item) in enumerate(reversed(value.items())):
-                if index:
-                    pending.append(",")
-                pending.append((item,))
-                pending.append(_encode_text(key) + ":")
-            out.append("{")
-        elif isinstance(value, list):
-            pending.append("]")
-            for index, item in enumerate(reversed(value)):
-                if index:
-                    pending.append(",")
-                pending.append((item,))
-            out.append("[")
-        elif isinstance(value, str):
-            out.append(_encode_text(value))
-        elif type(value) is int:
-            out.append(str(value))
-        else:
-            out.append(orjson.dumps(value).decode())
-    return "".join(out)
-
-
-def _encode_text(text: str) -> str:
-    quoted = json.encoder.encode_basestring(text)
-    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 # What may hide a number that needs a second look: a fraction or an exponent, or text that looks like one. Patterns that
@@ -458,145 +398,3 @@ def _whole_floats(root: Any) -> Any:
             elif isinstance(item, (dict, list)):
                 pending.append(item)
     return box[0]
-
-
-_BLANK = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_PLAIN_TEXT = re.compile(r'[^"\\\x00-\x1f]*')
-_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_HEX4 = re.compile(r"[0-9a-fA-F]{4}")
-_WORDS: Final = {"true": True, "false": False, "null": None}
-
-
-def _decode_deep(raw: bytes) -> Any:
-    """A JSON parser without a depth limit that lets lone surrogate escapes pass."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise JsonDecodeError("invalid UTF-8", error.start) from None
-    box: list[Any] = []
-    stack: list[Any] = [box]
-    keys: list[str] = [""]
-    at = _skip(text, 0)
-    while True:
-        # A value starts at `at`.
-        head = text[at : at + 1]
-        opened: Any = None
-        if head == "{":
-            opened = {}
-        elif head == "[":
-            opened = []
-        if opened is not None:
-            _put(stack[-1], keys[-1], opened)
-            at = _skip(text, at + 1)
-            if text[at : at + 1] == ("}" if head == "{" else "]"):
-                at += 1
-            else:
-                stack.append(opened)
-                keys.append("")
-                if head == "{":
-                    keys[-1], at = _key(text, at)
-                continue
-        elif head == '"':
-            value, at = _text(text, at)
-            _put(stack[-1], keys[-1], value)
-        else:
-            value, at = _word_or_number(text, at)
-            _put(stack[-1], keys[-1], value)
-        # A value just ended: close containers or go to the next item.
-        while True:
-            at = _skip(text, at)
-            if len(stack) == 1:
-                if at != len(text):
-                    raise JsonDecodeError("unexpected text after the value", at)
-                return box[0]
-            top = stack[-1]
-            mark = text[at : at + 1]
-            if mark == ",":
-                at = _skip(text, at + 1)
-                if isinstance(top, dict):
-                    keys[-1], at = _key(text, at)
-                break
-            if mark != ("}" if isinstance(top, dict) else "]"):
-                raise JsonDecodeError("expected ',' or the end of the container", at)
-            stack.pop()
-            keys.pop()
-            at += 1
-
-
-def _put(container: Any, key: str, value: Any) -> None:
-    if isinstance(container, dict):
-        container[key] = value
-    else:
-        container.append(value)
-
-
-def _skip(text: str, at: int) -> int:
-    return cast(re.Match[str], _BLANK.match(text, at)).end()
-
-
-def _key(text: str, at: int) -> tuple[str, int]:
-    if text[at : at + 1] != '"':
-        raise JsonDecodeError("expected a key in quotes", at)
-    key, at = _text(text, at)
-    at = _skip(text, at)
-    if text[at : at + 1] != ":":
-        raise JsonDecodeError("expected ':'", at)
-    return key, _skip(text, at + 1)
-
-
-def _text(text: str, at: int) -> tuple[str, int]:
-    parts: list[str] = []
-    start = at
-    at += 1
-    while True:
-        run = cast(re.Match[str], _PLAIN_TEXT.match(text, at))
-        parts.append(run[0])
-        at = run.end()
-        mark = text[at : at + 1]
-        if mark == '"':
-            return "".join(parts), at + 1
-        if mark != "\\":
-            raise JsonDecodeError("unterminated string" if not mark else "control character in a string", at or start)
-        letter = text[at + 1 : at + 2]
-        if letter == "u":
-            code, at = _escape(text, at)
-            if 0xD800 <= code < 0xDC00 and text[at : at + 2] == "\\u":
-                low, after = _escape(text, at)
-                if 0xDC00 <= low < 0xE000:
-                    code, at = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), after
-            parts.append(chr(code))
-        elif letter in _ESCAPES and letter:
-            parts.append(_ESCAPES[letter])
-            at += 2
-        else:
-            raise JsonDecodeError("unknown escape in a string", at)
-
-
-def _escape(text: str, at: int) -> tuple[int, int]:
-    match = _HEX4.match(text, at + 2)
-    if match is None:
-        raise JsonDecodeError("expected four hex digits", at)
-    return int(match[0], 16), match.end()
-
-
-def _word_or_number(text: str, at: int) -> tuple[Any, int]:
-    for word, value in _WORDS.items():
-        if text.startswith(word, at):
-            return value, at + len(word)
-    match = _NUMBER.match(text, at)
-    if match is None:
-        raise JsonDecodeError("expected a JSON value" if at < len(text) else "unexpected end of the text", at)
-    if match[1] or match[2]:
-        number: float = float(match[0])
-    else:
-        # More than 400 digits cannot be a finite double; checked first because int() of huge text is slow.
-        number = float("inf") if len(match[0]) > 400 else int(match[0])
-        if isinstance(number, int) and not -(2**63) <= number < 2**64:
-            try:
-                number = float(number)
-            except OverflowError:
-                number = float("inf")
-    if not isfinite(number):
-        raise JsonDecodeError("the number is infinite as a double", at)
-    return number, match.end()
