@@ -80,7 +80,7 @@ async def _apply(fiber: Fiber, raw: Any, no_save: bool) -> None:
         await fiber.until_settled()
         return
     new = effective_config(fiber, raw)
-    if same_config(fiber.config, new):
+    if json_equal(fiber.config, new):
         fiber.raw_config = raw
         return
     reached = False
@@ -132,14 +132,5 @@ def changed_keys(old: Any, new: Any) -> frozenset[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         missing = object()
         keys = old.keys() | new.keys()
-        return frozenset(key for key in keys if not same_config(old.get(key, missing), new.get(key, missing)))
+        return frozenset(key for key in keys if not json_equal(old.get(key, missing), new.get(key, missing)))
     return frozenset()
-
-
-def same_config(a: Any, b: Any) -> bool:
-    """Whether two effective configs are equal; `True` is not `1`."""
-    if a is b:
-        return True
-    if isinstance(a, ConfigModel) and isinstance(b, ConfigModel):
-        return type(a) is type(b) and not a.changed(b)
-    return json_equal(a, b)

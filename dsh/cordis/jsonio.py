@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import orjson
 
-from .jsontext import JsonDecodeError
+from .jsontext import JsonDecodeError as JsonDecodeError
 from .jsontext import decode_deep as _decode_deep
 from .jsontext import encode_deep as _encode_deep
 
@@ -134,7 +134,10 @@ def thaw(value: Any) -> Any:
 
 
 def json_equal(a: Any, b: Any) -> bool:
-    """Whether two JSON values are the same value: `True` is not `1`, key order does not count."""
+    """Whether two values are the same: `True` is not `1`, key order does not count, a tuple is a list.
+
+    Anything else inside (a config model, an expression) counts by `==`.
+    """
     pending = [(a, b)]
     while pending:
         left, right = pending.pop()

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Self, cast, get_type_hints
 
 from .errors import CordisError, describe_error
 from .fields import ConfigError, FieldInfo, field, foreign_issues, wire_value, with_checks
+from .jsonio import json_equal
 from .nearest import nearest
 from .shapes import BAD, MISSING, Checked, ConfigIssue, Keys, Walk, shape_of
 
@@ -205,7 +206,7 @@ class ConfigModel:
         for info in self.fields().values():
             value = getattr(self, info.name)
             default = info.make_default(Walk(), ())
-            if value is None or (default is not MISSING and default is not BAD and _same(value, default)):
+            if value is None or (default is not MISSING and default is not BAD and json_equal(value, default)):
                 continue
             given = self.__dict__.get("_given", {})
             result[info.key] = wire_value(given[info.name]) if info.name in given else _simplify(value)
@@ -351,18 +352,8 @@ def _same_field(old: ConfigModel, new: ConfigModel, name: str) -> bool:
     old_given, new_given = old.__dict__.get("_given", {}), new.__dict__.get("_given", {})
     if name in old_given and name in new_given:
         # A transformed value may not compare; what was written does.
-        return _same(old_given[name], new_given[name])
-    return _same(getattr(old, name, MISSING), getattr(new, name, MISSING))
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, bool) != isinstance(b, bool):
-        return False
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b)
+        return json_equal(old_given[name], new_given[name])
+    return json_equal(getattr(old, name, MISSING), getattr(new, name, MISSING))
 
 
 # --- back to plain data ---------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from yaml.scanner import Scanner
 from yaml.serializer import Serializer
 
 from dsh.cordis.errors import HarnessError, describe_error
-from dsh.cordis.jsonio import JsonDecodeError, decode
+from dsh.cordis.jsonio import JsonDecodeError, decode, json_equal
 
 _CORE: Final = "tag:yaml.org,2002:"
 _TAG_NAMES: Final = {_CORE + "js": "!!js", "!expr": "!expr", "!env": "!env"}
@@ -397,17 +397,8 @@ def find_mark(value: Any, keys: Sequence[str | int]) -> Mark | None:
     return mark
 
 
-def same_value(left: Any, right: Any) -> bool:
-    """Deep equality as a config file means it: a flag is no number, and expressions count by tag and source."""
-    if left is right:
-        return True
-    if isinstance(left, bool) or isinstance(right, bool):
-        return False
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(same_value(value, right[key]) for key, value in left.items())
-    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(same_value(a, b) for a, b in zip(left, right, strict=True))
-    return bool(left == right)
+same_value = json_equal
+"""Deep equality as a config file means it: a flag is no number, and expressions count by tag and source."""
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -448,8 +439,16 @@ def _represent_expr(dumper: DialectDumper, value: Expr) -> yaml.Node:
     return dumper.represent_scalar(_LONG_TAGS[value.tag], value.source)
 
 
+_FOREIGN_BREAKS: Final = "\x85\u2028\u2029"
+"""Characters that YAML 1.1 parsers take for line breaks: only escapes carry them."""
+
+
 def _represent_text(dumper: DialectDumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar(_CORE + "str", str(value), style="|" if "\n" in value else None)
+    if any(mark in value for mark in _FOREIGN_BREAKS):
+        style: str | None = '"'
+    else:
+        style = "|" if "\n" in value else None
+    return dumper.represent_scalar(_CORE + "str", str(value), style=style)
 
 
 DialectDumper.add_representer(Expr, _represent_expr)
