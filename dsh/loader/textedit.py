@@ -408,7 +408,8 @@ class _FlowDumper(DialectDumper):
 
 
 def _represent_line(dumper: DialectDumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style='"' if "\n" in value else None)
+    style = '"' if any(mark in value for mark in "\n\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style=style)
 
 
 _FlowDumper.add_representer(str, _represent_line)

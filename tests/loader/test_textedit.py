@@ -126,6 +126,7 @@ def test_b13g_an_expression_is_written_as_it_was_given() -> None:
         ("base: &b {x: 1}\nuse: *b\n", ["use"], 2, "base: &b {x: 1}\nuse: 2\n"),
         ("a: 1\n", ["b"], "2024-01-01", "a: 1\nb: 2024-01-01\n"),
         ("a: 1\n", ["b"], "true", "a: 1\nb: 'true'\n"),
+        ("a: 1\n", ["b"], "x\x85y\u2028", 'a: 1\nb: "x\\Ny\\L"\n'),
     ],
 )
 def test_b13h_single_values(before: str, path: list[str], value: Any, after: str) -> None:
