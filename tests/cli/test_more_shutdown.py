@@ -152,3 +152,15 @@ async def test_b20_a_signal_during_the_start_ends_it_and_undoes_what_already_ran
         daemon.signal(signal.SIGINT)
         assert await daemon.finish() == 130
     assert trail(place) == ["leaving", "last out", "first out"] and "Traceback" not in daemon.err
+
+
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.2, 0.4, 0.6, 1.0])
+async def test_b20_a_signal_at_any_moment_of_the_start_ends_the_process_quietly(place: Place, seconds: float) -> None:
+    """Before the handlers are there the signal's default counts, afterwards a graceful end."""
+    leave(place, "await asyncio.sleep(0)")
+    async with place.daemon(*RUN) as daemon:
+        await asyncio.sleep(seconds)
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.finish() in (0, -signal.SIGTERM)
+    assert "Traceback" not in daemon.err
+    assert trail(place) in ([], ["leaving", "last out", "first out"])

@@ -10,11 +10,29 @@ import pytest
 from dsh.core.agent import AgentOptions, CreateAgentOptions
 from dsh.core.agent_events import AgentError, AgentStatus, AgentTurnStopping, InboxDiscarded
 from dsh.core.session_store import SessionAppended
-from tests.core.kit import ScriptedAdapter, error_reply, of_type, spine, text_reply
+from tests.core.kit import USAGE, ScriptedAdapter, error_reply, of_type, spine, text_reply, types
 from tests.core.test_loop_errors_cancel import balanced, end, on_event
 from tests.core.test_loop_turns import say, texts_of
 
 ROUTE = AgentOptions("test", "m")
+
+
+async def test_b01_a_reply_holds_the_usage_it_came_with_and_none_when_it_came_without() -> None:
+    bare = [chunk for chunk in text_reply("b") if chunk["type"] != "usage"]
+    async with spine(
+        [text_reply("a"), bare, ([*text_reply("part")[:2], {"type": "usage", "usage": USAGE}], "hang")]
+    ) as s:
+        agent = s.agent()
+        for text in ("one", "two"):
+            agent.followup(say(text))
+            await agent.when_idle()
+        agent.followup(say("three"))
+        await s.model.hanging.wait()
+        agent.cancel({"kind": "user"})
+        await agent.when_idle()
+        first, second, third = of_type(agent.session, "assistant/message")
+        assert first["usage"] == USAGE and "usage" not in second and "interrupted" not in first
+        assert third["interrupted"] is True and third["usage"] == USAGE
 
 
 async def test_b16_an_observer_of_turn_start_cannot_take_the_waking_message_away() -> None:
@@ -101,6 +119,20 @@ async def test_b29_a_waking_send_while_the_agent_is_being_disposed_is_kept_and_s
         await leaving
         assert [m["content"][0]["text"] for m in agent.inbox.next_turn] == ["late"]
         assert [d["turn"] for d in of_type(agent.session, "turn/start")] == [1] and len(s.model.requests) == 1
+
+
+async def test_b29_a_second_cancel_takes_back_a_wake_even_if_something_is_parked_after_it() -> None:
+    async with spine(["hang-slow"]) as s:
+        agent = s.agent()
+        agent.followup(say("a"))
+        await s.model.hanging.wait()
+        agent.cancel({"kind": "user"})
+        agent.steer(say("late"))
+        agent.cancel({"kind": "user"})
+        agent.inject(say("parked"))
+        await agent.when_idle()
+        assert [m["content"][0]["text"] for m in agent.inbox.next_step] == ["parked"]
+        assert types(agent.session).count("turn/start") == 1
 
 
 async def test_b30_a_user_who_cancelled_before_the_disposal_is_the_logged_cause() -> None:
