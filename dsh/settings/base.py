@@ -133,6 +133,10 @@ class LayeredSettings(Settings):
     async def prepare_document(self) -> None:
         """Make sure the document can be opened by an editor. Nothing where there is none."""
 
+    def place(self, ns: str, keys: Sequence[str | int]) -> str:
+        """Where a key of a stored section stands, as the start of a message (`settings.yaml:3: `); may be empty."""
+        return ""
+
     # -- lifecycle ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -169,7 +173,10 @@ class LayeredSettings(Settings):
         frozen = check_data(ns, base or {}, "the base")
         section = self._sections.get(ns, {})
         registration = _Registration(ns, schema, frozen, applies, validate, value=None)  # type: ignore[arg-type]
-        registration.value = self._resolve(registration, section)
+        try:
+            registration.value = self._resolve(registration, section)
+        except SettingsError as error:
+            raise SettingsError(f"{self._place_of(ns, error)}{error}", error.code) from error.__cause__
         self._warn_unknown(registration)
 
         def enter() -> Callable[[], None]:
@@ -332,7 +339,8 @@ class LayeredSettings(Settings):
         try:
             value = self._resolve(registration, self._sections.get(registration.ns, {}))
         except SettingsError as error:
-            self._warn(registration, frozenset([f"{error}; the last good value stays"]))
+            where = self._place_of(registration.ns, error)
+            self._warn(registration, frozenset([f"{where}{error}; the last good value stays"]))
             return
         prev, registration.value = registration.value, value
         self._warn_unknown(registration)
@@ -375,9 +383,19 @@ class LayeredSettings(Settings):
             ) from error
         return value
 
+    def _place_of(self, ns: str, error: SettingsError) -> str:
+        issues = getattr(error.__cause__, "issues", None)
+        return self.place(ns, getattr(issues[0], "keys", ()) if issues else ())
+
     def _warn_unknown(self, registration: _Registration) -> None:
         ns = registration.ns
-        self._warn(registration, frozenset(f"{ns}.{path}: {text}" for path, text in registration.value.warnings))
+        self._warn(
+            registration,
+            frozenset(
+                f"{self.place(ns, getattr(issue, 'keys', ()))}{ns}.{issue[0]}: {issue[1]}"
+                for issue in registration.value.warnings
+            ),
+        )
 
     def _warn(self, registration: _Registration, messages: frozenset[str]) -> None:
         """Log what is new among the things wrong with a section; what is mended may be said again later."""

@@ -7,8 +7,9 @@ An edit by anybody is in force within a moment; a document that cannot be read k
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 
@@ -17,6 +18,7 @@ from dsh.cordis.jsonio import JsonObject, NotJsonError, json_equal, snapshot_jso
 from dsh.loader.environment import launch_environment_of
 from dsh.loader.home import Home, resolve_home
 from dsh.loader.watch import Watch
+from dsh.loader.yamlio import find_mark
 from dsh.settings.base import Apply, LayeredSettings
 from dsh.settings.document import Document, DocumentError, document_path
 
@@ -34,7 +36,11 @@ class FileSettingsConfig(ConfigModel):
 
 def sections_of(document: Document, text: str | None) -> dict[str, JsonObject]:
     """The sections of a settings text; a section without content is empty. Raises DocumentError."""
-    data = document.parse(text)
+    return checked_sections(document, document.parse(text))
+
+
+def checked_sections(document: Document, data: Any) -> dict[str, JsonObject]:
+    """The sections of a parsed settings document. Raises DocumentError."""
     if data is None:
         return {}
     if not isinstance(data, Mapping):
@@ -74,6 +80,7 @@ class FileSettings(LayeredSettings):
         self._document = Document(self.document_path, home)
         self._text: str | None = None
         self._stored: dict[str, JsonObject] = {}
+        self._marked: Any = None
         self._complaint: str | None = None
         self._reload_queued = False
         self._watch: Watch | None = None
@@ -86,8 +93,7 @@ class FileSettings(LayeredSettings):
         if self._watch is not None:
             self._watch.add_file(self._document.path)
         text = await anyio.to_thread.run_sync(self._document.read)
-        self._stored = sections_of(self._document, text)
-        self._text = text
+        self._take(text)
         if self._watch is not None:
             self.ctx.spawn(self._watch.run, name="settings watch")
         return self._stored
@@ -102,15 +108,19 @@ class FileSettings(LayeredSettings):
             self._watch.stop()
         await super().stop()
 
+    def place(self, ns: str, keys: Sequence[str | int]) -> str:
+        """The line of a key in the document as it was last read."""
+        mark = find_mark(self._marked, [ns, *keys])
+        return f"{self._document.shown}:{mark.line}: " if mark is not None else ""
+
     async def persist(self, ns: str, apply: Apply) -> JsonObject:
         """Change section `ns` in the file under its lock."""
         document = self._document
         async with document.lock_async():
             text = await anyio.to_thread.run_sync(document.read)
             if text != self._text:
-                sections = sections_of(document, text)
-                self._text, self._stored, self._complaint = text, sections, None
-                self.publish(sections)
+                self._take(text)
+                self.publish(self._stored)
             current = self._stored.get(ns, {})
             section = apply(current)
             if json_equal(section, current):
@@ -118,8 +128,14 @@ class FileSettings(LayeredSettings):
             intended = with_section(self._stored, ns, section)
             edited = await anyio.to_thread.run_sync(document.edited, text, intended)
             await anyio.to_thread.run_sync(document.write, edited)
-            self._text, self._stored = edited, intended
+            self._take(edited)
         return section
+
+    def _take(self, text: str | None) -> None:
+        """Take over a text as the current one. Raises DocumentError and changes nothing if it is unusable."""
+        marked = self._document.parse(text)
+        self._stored = checked_sections(self._document, marked)
+        self._text, self._marked, self._complaint = text, marked, None
 
     # -- following the file ------------------------------------------------------------------------------------------
 
@@ -137,15 +153,14 @@ class FileSettings(LayeredSettings):
             text = await anyio.to_thread.run_sync(self._document.read)
             if self.chain.closing or (text == self._text and self._complaint is None):
                 return
-            sections = sections_of(self._document, text)
+            self._take(text)
         except DocumentError as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
                 self.ctx.logger.warning("%s; the last good settings stay in force", error)
             return
-        self._text, self._stored, self._complaint = text, sections, None
         try:
-            self.publish(sections)
+            self.publish(self._stored)
         except Exception:
             self.ctx.logger.exception("a settings observer failed")
 

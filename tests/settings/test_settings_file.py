@@ -93,6 +93,23 @@ async def test_b02e_a_hand_edit_that_is_wrong_keeps_the_old_value_until_it_is_me
         await until(lambda: cap(consumer) == 6)
 
 
+async def test_f34_what_is_wrong_is_named_with_file_line_key_and_the_nearest_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("# mine\nagent-loop:\n  maxParallelToolCall: 4\nroute:\n  stop: none\n")
+    async with settings_of(FileSettings, {"dshHome": str(tmp_path), "debounceMs": 20}) as (root, settings, consumer):
+        with pytest.raises(SettingsError, match=r"^\$DSH_HOME/settings\.yaml:5: .*route\.stop: must be a list"):
+            settings.register("route", Route)
+        consumer.register(root, "agent-loop")
+        await root.settle()
+        said = "$DSH_HOME/settings.yaml:3: agent-loop.maxParallelToolCall: unknown key"
+        assert f'{said}; did you mean "maxParallelToolCalls"?' in caplog.text
+        file.write_text("agent-loop:\n\n  maxParallelToolCalls: 0\n")
+        await until(lambda: "must be ≥ 1" in caplog.text)
+        assert "$DSH_HOME/settings.yaml:3: settings section" in caplog.text
+
+
 async def test_b02f_a_document_that_does_not_parse_keeps_everything_and_shows_no_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
