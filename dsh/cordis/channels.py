@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .effects import Disposer
 from .errors import CordisError, InvariantError
@@ -96,12 +97,15 @@ class Mailbox:
             fiber.runtime.log(fiber).warning("%d events %s wait for one listener", MAILBOX_WARNING, self._name)
 
     async def _serve(self) -> None:
-        fiber = self._listener.ctx.fiber
+        fiber, task = self._listener.ctx.fiber, cast("asyncio.Task[None]", asyncio.current_task())
         while True:
             while self._queue:
                 try:
                     await self._listener.fn(self._queue.popleft())
-                except Exception as error:
+                except (Exception, asyncio.CancelledError) as error:
+                    # Awaiting something that was cancelled raises here too; that ends one invocation, not the queue.
+                    if isinstance(error, asyncio.CancelledError) and task.cancelling():
+                        raise
                     fiber.runtime.report(fiber, error, "listener of %s failed", self._name)
             self._wake = Latch()
             self._rest()
@@ -139,13 +143,22 @@ class Channel:
         self.plans: dict[Hashable, Listeners] = {}
 
     def bind(self, info: EventInfo) -> None:
-        """Take the mode of the event class; listeners registered by name before it are adapted now."""
-        if self.mode is None:
-            self.mode = info.mode
-            for listener in self.all:
-                listener.adapt(self)
-        elif self.mode != info.mode:
+        """Take the mode of the event class, which a reload may have changed while nobody listens.
+
+        Listeners registered by name before the class was known are adapted now.
+        One that does not fit is logged and left out: the emitter is not to blame.
+        """
+        if self.mode == info.mode:
+            return
+        if self.mode is not None and self.all:
             raise CordisError("WRONG_MODE", f'event "{self.name}" is {self.mode}, an event class says {info.mode}')
+        self.mode = info.mode
+        for listener in self.all:
+            try:
+                listener.adapt(self)
+            except CordisError as error:
+                self.remove(listener)
+                listener.ctx.runtime.report(listener.ctx.fiber, error, "it does not hear %s", self.name)
 
     def add(self, listener: Listener, prepend: bool) -> None:
         if self.mode is not None:
@@ -199,15 +212,6 @@ class EventBus:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.channels: dict[str, Channel] = {}
-        self.by_mode: dict[Mode, dict[object, Channel]] = {
-            "emit": {},
-            "parallel": {},
-            "serial": {},
-            "bail": {},
-            "waterfall": {},
-            "waterfall_sync": {},
-        }
-        self.emits = self.by_mode["emit"]
         self.guards: Channel = self.channel("internal/dispatch")
 
     def channel(self, name: str) -> Channel:
@@ -227,13 +231,7 @@ class EventBus:
             )
             raise CordisError("WRONG_MODE", f'event "{info.name}" is {info.mode}: dispatch it with {verb}(…)')
         channel = self.channel(info.name)
-        if channel.mode != mode and not channel.all:  # a reloaded class may say something new
-            channel.mode = None
-            for table in self.by_mode.values():
-                for token in [token for token, other in table.items() if other is channel]:
-                    del table[token]
         channel.bind(info)
-        self.by_mode[mode][info.token] = channel
         return channel
 
     def listen(

@@ -102,8 +102,8 @@ class EventMethods:
         """
         info: EventInfo = event.__event__  # type: ignore[assignment]
         bus = self._bus
-        channel = bus.emits.get(info.token) if info is not None else None
-        if channel is None:
+        channel = bus.channels.get(info.name) if info is not None else None
+        if channel is None or channel.mode != "emit" or info.mode != "emit":
             channel = bus.bind(event, "emit")
         if bus.guards.all and not channel.internal:
             bus.guard(info, event, scope)
@@ -186,8 +186,8 @@ class EventMethods:
     def _reach(self, event: Event, mode: Mode, scope: object, origin: object) -> tuple[Channel, Listeners]:
         info: EventInfo = event.__event__  # type: ignore[assignment]
         bus = self._bus
-        channel = bus.by_mode[mode].get(info.token) if info is not None else None
-        if channel is None:
+        channel = bus.channels.get(info.name) if info is not None else None
+        if channel is None or channel.mode != mode or info.mode != mode:
             channel = bus.bind(event, mode)
         if bus.guards.all and not channel.internal:
             bus.guard(info, event, scope)

@@ -27,7 +27,7 @@ Next: TypeAlias = Callable[[], Awaitable[R]]
 class EventInfo:
     """What an event class declares. Holds no reference to the class, so reloaded modules can be collected."""
 
-    __slots__ = ("mode", "name", "scope_of", "single_next", "token", "veto")
+    __slots__ = ("mode", "name", "scope_of", "single_next", "veto")
 
     def __init__(self, name: str, mode: Mode, scoped_by: ScopedBy, veto: bool, single_next: bool) -> None:
         self.name = name
@@ -37,7 +37,6 @@ class EventInfo:
         self.scope_of: Callable[[Any], object] | None = (
             cast("Callable[[Any], object]", operator.attrgetter(scoped_by)) if isinstance(scoped_by, str) else scoped_by
         )
-        self.token = object()
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
