@@ -138,9 +138,9 @@ def _module_plugin(module: ModuleType) -> Any:
     classes = [
         value
         for value in members.values()
-        if inspect.isclass(value)
-        and issubclass(value, Service)
+        if isinstance(value, type)
         and value.__module__ == module.__name__
+        and issubclass(value, Service)
         and not inspect.isabstract(value)
     ]
     classes = [cls for cls in dict.fromkeys(classes) if not any(cls in other.__mro__[1:] for other in classes)]

@@ -22,6 +22,7 @@ from .yamlio import Expr, same_value
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
+    from dsh.cordis.plugins import PluginSpec
 
 Action = Literal["keep", "mount", "replace", "unload", "remove"]
 
@@ -37,6 +38,7 @@ class Step:
     enabled: bool = False
     target: Target | None = None
     plugin: Any = None
+    spec: PluginSpec | None = None
     base: Context = None  # type: ignore[assignment]  # set for every row that stays
     shape: Shape = ()
     injected: Mapping[str, Any] = field(default_factory=dict)
@@ -178,7 +180,7 @@ class _Planner:
                 step.plugin = self._tree.loader.include
             else:
                 step.plugin = load(step.target)
-                resolve_plugin(step.plugin)
+                step.spec = resolve_plugin(step.plugin)
         except ResolveError as error:
             text = describe_error(error)
             self._refuse(step, row_problem(self._tree.source, row, text, "import", ("name",), nearest=error.nearest))
@@ -216,7 +218,11 @@ class _Planner:
     def _config_type(self, step: Step) -> Any:
         if step.plugin is None or step.problems:
             return None
-        return IncludeConfig if step.plugin is self._tree.loader.include else resolve_plugin(step.plugin).Config
+        return (
+            IncludeConfig
+            if step.plugin is self._tree.loader.include
+            else (step.spec or resolve_plugin(step.plugin)).Config
+        )
 
     def _plan_include(self, step: Step, subtree: Tree) -> None:
         """An include whose patches change keeps its tree; the tree is edited along."""

@@ -27,6 +27,7 @@ LOCAL_PACKAGE: Final = "_dsh_local"
 """Parent of the synthetic packages, one a folder, that hold plugins loaded by path."""
 ENTRY_POINTS: Final = "dsh.plugins"
 
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?::[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?")
 _SCRIPT_SUFFIXES: Final = (".ts", ".js", ".mjs", ".cjs", ".mts", ".cts")
 
@@ -229,6 +230,9 @@ def _local_finder() -> LocalFinder:
 def _exists(module: str) -> bool:
     if module in sys.modules:
         return True
+    package, _, rest = module.partition(".")
+    if package == "dsh" and os.path.isfile(os.path.join(_PACKAGE, *rest.split(".")) + ".py"):
+        return True  # the usual case, without asking every finder
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, AttributeError, ValueError):
