@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 L = TypeVar("L")
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -62,33 +63,32 @@ class ScopedLayers(Generic[L]):
         disposer = Disposer(caller.stack, label)
         record = caller.scope_record
         layer = self.global_ if record is None else self._scoped.get(record)
-        fresh = layer is None
         if layer is None:
-            layer = self._make()
-        try:
-            take_back = action(layer)
-        except BaseException:
-            disposer.forget()
-            raise
-        if fresh and record is not None:
-            self._scoped[record] = layer
+            layer = self._scoped[record] = self._make()  # type: ignore[index]
+        change = self._on_change if notify else None
+
+        def drop_if_empty() -> None:
+            if record is not None and self._scoped.get(record) is layer and _is_empty(layer):
+                del self._scoped[record]
 
         def undo() -> None:
             take_back()
-            if record is not None and self._scoped.get(record) is layer and _is_empty(layer):
-                del self._scoped[record]
-            if notify and self._on_change is not None:
-                self._on_change()
+            drop_if_empty()
+            if change is not None:
+                change()
 
-        if notify and self._on_change is not None:
+        try:
+            take_back = action(layer)
             try:
-                self._on_change()
+                if change is not None:
+                    change()
             except BaseException:
                 take_back()
-                if record is not None and self._scoped.get(record) is layer and _is_empty(layer):
-                    del self._scoped[record]
-                disposer.forget()
                 raise
+        except BaseException:
+            drop_if_empty()
+            disposer.forget()
+            raise
         disposer.set_up(undo)
         return disposer
 
@@ -102,55 +102,77 @@ def _is_empty(layer: Any) -> bool:
     return not any(len(table) for table in tables if table is not None and hasattr(table, "__len__"))
 
 
-class NamedEntries(Mapping[str, V]):
-    """Entries by name, in order of insertion. `duplicate(name)` makes the error for a name that is taken."""
+class _Entry(Generic[V]):
+    """One insertion: its place in the order of all insertions, and its value."""
+
+    __slots__ = ("number", "value")
+
+    def __init__(self, number: int, value: V) -> None:
+        self.number = number
+        self.value = value
+
+
+class _Table(Generic[K, V]):
+    """Entries in order of insertion.
+
+    Iteration is live within one generation: what is added meanwhile is met, what is removed is not. Once a table has
+    run empty, later entries belong to a new generation that an iterator of the old one does not see.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[K, _Entry[V]] = {}
+        self._count = 0
+
+    def _insert(self, key: K, value: V) -> Callable[[], None]:
+        self._count += 1
+        entry = self._entries[key] = _Entry(self._count, value)
+
+        def undo() -> None:
+            if self._entries.get(key) is entry:
+                del self._entries[key]
+                if not self._entries:
+                    self._entries = {}
+
+        return undo
+
+    def _live(self) -> Iterator[tuple[K, V]]:
+        entries, last = self._entries, 0
+        while fresh := [(key, entry) for key, entry in entries.items() if entry.number > last]:
+            for key, entry in fresh:
+                last = entry.number
+                if entries.get(key) is entry:
+                    yield key, entry.value
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class NamedEntries(_Table[str, V], Mapping[str, V]):
+    """Entries by name. `duplicate(name)` makes the error for a name that is taken."""
 
     def __init__(self, duplicate: Callable[[str], Exception] | None = None) -> None:
+        super().__init__()
         self._duplicate = duplicate or (lambda name: CordisError("DUPLICATE_ENTRY", f'"{name}" is already registered'))
-        self._entries: dict[str, tuple[object, V]] = {}
 
     def add(self, name: str, value: V) -> Callable[[], None]:
         """Insert; the undo removes exactly this insertion, any number of times."""
         if name in self._entries:
             raise self._duplicate(name)
-        mark = object()
-        self._entries[name] = (mark, value)
-
-        def undo() -> None:
-            entry = self._entries.get(name)
-            if entry is not None and entry[0] is mark:
-                del self._entries[name]
-
-        return undo
+        return self._insert(name, value)
 
     def __getitem__(self, name: str) -> V:
-        return self._entries[name][1]
+        return self._entries[name].value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._entries))
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return (name for name, _ in self._live())
 
 
-class AnonymousEntries(Generic[V]):
-    """Entries without names, in order of insertion; equal values stay separate."""
-
-    def __init__(self) -> None:
-        self._entries: dict[object, V] = {}
+class AnonymousEntries(_Table[object, V]):
+    """Entries without names; equal values stay separate."""
 
     def add(self, value: V) -> Callable[[], None]:
         """Insert; the undo removes exactly this insertion, any number of times."""
-        mark = object()
-        self._entries[mark] = value
-
-        def undo() -> None:
-            self._entries.pop(mark, None)
-
-        return undo
+        return self._insert(object(), value)
 
     def __iter__(self) -> Iterator[V]:
-        return iter(list(self._entries.values()))
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return (value for _, value in self._live())

@@ -289,11 +289,20 @@ async def test_b23e_failed_actions_and_vetoed_changes_leave_nothing():
         assert changes == [1, 1]
 
 
-async def test_iterating_entries_while_they_change_is_safe():
+async def test_iterating_entries_is_live_within_one_generation():
     entries = NamedEntries()
-    entries.add("a", 1)
+    undo = {name: entries.add(name, name) for name in "abc"}
     seen = []
     for name in entries:
         seen.append(name)
-        entries.add("b", 2)
-    assert seen == ["a"]
+        if name == "a":
+            undo["b"]()
+            entries.add("d", 4)
+    assert seen == ["a", "c", "d"]
+    values = AnonymousEntries()
+    drop = values.add(1)
+    walk = iter(values)
+    assert next(walk) == 1
+    drop()
+    values.add(2)
+    assert list(walk) == [] and list(values) == [2]
