@@ -5,6 +5,7 @@ Row ``agent-loop``. Prompt variables ``provider``, ``model`` and ``cwd`` describ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ class AgentLoop(Service, name="agentLoop"):
         self.tasks = TaskOwner()
         self.scopes = ctx.group("agents")  # what agents register outlives their last turn: undone after `_close`
         self.lifecycles: set[Lifecycle] = set()
+        self.abandoned: dict[asyncio.Future[Any], str] = {}
         self.closing = False
         self._closed = False
         limits = LoopSettings.validate({"maxParallelToolCalls": config.max_parallel_tool_calls})
@@ -111,6 +113,11 @@ class AgentLoop(Service, name="agentLoop"):
         return _handle(create_now(self, caller, agent_id, options or AgentOptions(), dict(meta or {}))).agent
 
     # -- details --------------------------------------------------------------------------------------------------
+
+    def abandon(self, session_id: str, work: asyncio.Future[Any]) -> None:
+        """Remember work on a session that nobody waits for any more: the next one who opens it does."""
+        self.abandoned[work] = session_id
+        work.add_done_callback(lambda done: self.abandoned.pop(done, None))
 
     def _outlast_by_persistence(self, child: Context) -> None:
         """When both leave together, persistence waits for the agents, so that their last events reach the disk.

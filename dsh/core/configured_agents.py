@@ -76,6 +76,11 @@ class _Configured:
         self.starting: asyncio.Task[None] | None = None
 
     @property
+    def is_starting(self) -> bool:
+        """A start is under way that can end without an edit: it does not wait for a missing persistence."""
+        return self.starting is not None and not self.starting.done() and self.error is None
+
+    @property
     def agent(self) -> Agent | None:
         return None if self.lifecycle is None else self.lifecycle.agent
 
@@ -89,6 +94,7 @@ class ConfiguredAgents:
         self._started: dict[str, _Configured] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._closing = False
+        self._parked = asyncio.Event()
 
     def start(self) -> None:
         """Start every row in order. Raises ``HarnessError`` for contradicting rows; nothing has started then."""
@@ -120,9 +126,12 @@ class ConfiguredAgents:
         return None if configured is None else configured.agent
 
     async def settled(self) -> None:
-        """Return once no start is under way."""
-        while starting := [c.starting for c in self._started.values() if c.starting and not c.starting.done()]:
-            await asyncio.wait(starting)
+        """Return once every start has ended, or waits for a persistence that the composition does not have."""
+        while starting := [one.starting for one in self._started.values() if one.starting and one.is_starting]:
+            parked = self._loop.tasks.start(self._parked.wait(), name="agentLoop: a start waits for persistence")
+            await asyncio.wait({*starting, parked}, return_when=asyncio.FIRST_COMPLETED)
+            parked.cancel()
+            self._parked.clear()
 
     def failures(self) -> list[tuple[str, BaseException]]:
         """``(label, error)`` of every row whose restore or resume failed."""
@@ -174,7 +183,7 @@ class ConfiguredAgents:
     async def _restore(self, configured: _Configured) -> None:
         """Resume the session if it is stored, else create it under the same id."""
         loop, session_id = self._loop, configured.session_id
-        persistence = await self._await_persistence(forever=False)
+        persistence = await self._await_persistence()
         await self._until_gone(session_id)
         if persistence is None:
             self._create(configured)
@@ -191,7 +200,7 @@ class ConfiguredAgents:
 
     async def _resume(self, configured: _Configured) -> None:
         loop = self._loop
-        await self._await_persistence(forever=True)
+        await self._await_persistence(configured)
         await self._until_gone(configured.session_id)
         restore = bool(self._launcher_identity(configured.row).get("restoreRoute"))
         options = ResumeAgentOptions(configured.session_id, configured.row.options(), restore_route=restore)
@@ -227,18 +236,29 @@ class ConfiguredAgents:
             or session_id in self._leaving
         )
 
-    async def _await_persistence(self, *, forever: bool) -> SessionPersistence | None:
-        """Persistence, once the rest of the composition had its chance to provide it."""
+    async def _await_persistence(self, needs_it: _Configured | None = None) -> SessionPersistence | None:
+        """Persistence, once the rest of the composition had its chance to provide it.
+
+        A start that cannot do without (``needs_it``) counts as failed while it waits for a later edit to bring one.
+        """
         if (persistence := self._persistence()) is not None:
             return persistence
         loop, arrived = self._loop, asyncio.Event()
-        provider = loop.ctx.inject([SessionPersistence], lambda _ctx: arrived.set())
+
+        def arrive(_ctx: Context) -> None:
+            arrived.set()
+            if needs_it is not None:
+                needs_it.error = None
+
+        provider = loop.ctx.inject([SessionPersistence], arrive)
         settled = loop.tasks.start(loop.ctx.root.settle(), name="agentLoop: the composition settles")
         there = loop.tasks.start(arrived.wait(), name="agentLoop: persistence arrives")
         try:
             await asyncio.wait({settled, there}, return_when=asyncio.FIRST_COMPLETED)
-            if forever and not there.done():
+            if needs_it is not None and not there.done():
                 loop.ctx.logger.warning("%s; waiting for one", NO_PERSISTENCE)
+                needs_it.error = HarnessError(NO_PERSISTENCE, code="NO_PERSISTENCE")
+                self._parked.set()
                 await there
             return self._persistence()
         finally:
@@ -250,6 +270,8 @@ class ConfiguredAgents:
         """Wait until an older agent of this id that is on its way out has left both registries."""
         if (leaving := self._leaving.get(session_id)) is not None:
             await asyncio.wait({leaving})
+        if abandoned := [work for work, its_id in self._loop.abandoned.items() if its_id == session_id]:
+            await asyncio.wait(abandoned, timeout=DRAIN_SECONDS)
         while isinstance(agent := self._loop.agents.get(session_id), Driver) and agent.retired:
             session, gone = agent.session, asyncio.Event()
 

@@ -186,14 +186,16 @@ class Lifecycle:
         stopped = asyncio.Event()
         undo = self.signal.on_abort(stopped.set)
         stop = self._loop.tasks.start(stopped.wait(), name=f"abort of {self.session_id}")
+        taken = False
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
+            if taken := task.done():
                 return task.result()
         finally:
             undo()
             stop.cancel()
-            if not task.done():
+            if not taken:  # also when our own cancel and the result came in the same turn of the loop
+                self._loop.abandon(self.session_id, task)
                 task.add_done_callback(lambda done: _deliver_late(done, late))
                 task.cancel()
         self._check()

@@ -159,6 +159,8 @@ class Console:
         elif self._agent is not None and self._agent.status == "running":
             self._line(self._style("33", "cancelling; Ctrl-C again leaves"))
             self._agent.cancel({"kind": "user"}, keep_inbox=True)
+        else:
+            self._line(self._style("2", "press Ctrl-C again to leave"))
 
     def _interrupted_twice(self) -> bool:
         now = time.monotonic()
