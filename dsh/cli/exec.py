@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dsh.cli.output import fail
-from dsh.cli.run import FORMATS, enter_folder, watch_changes
+from dsh.cli.run import FORMATS, enter_folder
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -77,4 +77,4 @@ def run_task(
     }
     row = {"id": "headless", "name": "dsh-headless", "config": {k: v for k, v in given.items() if v is not None}}
     alone = {"startConfiguredAgents": False}
-    return run(Launch(config, patches, sets, [row], watch_changes(False), alone, claim_stdout()))
+    return run(Launch(config, patches, sets, [row], values=alone, follow=False, stdout=claim_stdout()))

@@ -28,7 +28,8 @@ GRACE_SECONDS = 5.0
 class Launch:
     """What a command wants to run: a file, the user's layers over it, and a layer of the command's own.
 
-    ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
+    ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``follow`` says
+    whether edits of files are taken over; ``values`` are
     root values that plugins may read; ``stdout`` is given when standard output carries lines for programs.
     """
 
@@ -38,6 +39,7 @@ class Launch:
     rows: Sequence[Mapping[str, Any]] = ()
     changes: Sequence[Mapping[str, Any]] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    follow: bool = True
     stdout: LineOutput | None = None
 
 
@@ -88,6 +90,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     def prepare(root: Context) -> None:
         signals.exit = root["appExit"]
         root.provide("configuredAgentSessions", {})
+        root.provide("followFiles", launch.follow)
         for name, value in launch.values.items():
             root.provide(name, value)
         if launch.stdout is not None:
@@ -111,6 +114,10 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         return signals.code or 0
     _collect_garbage_again()
     try:
+        if launch.follow:
+            from dsh.loader.hmr import mount_watcher
+
+            mount_watcher(app.root, app.loader)
         return await app.exit.wait()
     finally:
         signals.leaving(app.exit.code or 0)

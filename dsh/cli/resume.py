@@ -111,7 +111,7 @@ def _continue(entry: StoredSession, config: Path, patches: list[Path], sets: lis
 
     given = {"output": output, "agent": label, "requireAgents": True}
     front = {"id": "event-stream", "name": "dsh.interfaces.event_stream", "config": given}
-    return run(Launch(config, patches, sets, [front], changes, values, claim_stdout()))
+    return run(Launch(config, patches, sets, [front], changes, values, stdout=claim_stdout()))
 
 
 def _labels(config: Any) -> list[str]:

@@ -55,7 +55,8 @@ def run(
         stdout = claim_stdout()
         config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
         front = {"id": "event-stream", "name": "dsh.interfaces.event_stream", "config": config_}
-    raise typer.Exit(host(Launch(config, patches, set_ or (), [front], watch_changes(not no_watch), stdout=stdout)))
+    launch = Launch(config, patches, set_ or (), [front], follow=not no_watch, stdout=stdout)
+    raise typer.Exit(host(launch))
 
 
 def enter_folder(cwd: Path | None) -> None:
@@ -66,8 +67,3 @@ def enter_folder(cwd: Path | None) -> None:
         os.chdir(cwd)
     except OSError as error:
         fail(f"--cwd {cwd}: {error.strerror}", 2)
-
-
-def watch_changes(watch: bool) -> list[dict[str, Any]]:
-    """Patch items that switch the row ``hmr`` off when nothing is to be watched."""
-    return [] if watch else [{"id": "hmr", "disabled": True}]

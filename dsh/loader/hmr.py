@@ -96,7 +96,12 @@ class Hmr(Service, name="hmr"):
         self._closed = False
 
     async def start(self) -> None:
-        """Watch everything that is loaded now, and whatever is loaded later."""
+        """Watch everything that is loaded now, and whatever is loaded later.
+
+        The root value `followFiles: False` (a launcher that was told not to watch) leaves the row without work.
+        """
+        if self.ctx.get("followFiles") is False:
+            return
         for root in self._roots:
             self._watch.add_tree(root, self._skips)
         self._follow_trees()

@@ -368,3 +368,16 @@ async def test_a_second_signal_leaves_at_once_and_no_child_behind(place: Place) 
     async with asyncio.timeout(5):
         while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
             await asyncio.sleep(0.02)
+
+
+async def test_without_an_hmr_row_config_edits_are_still_followed_and_no_watch_follows_nothing(place: Place) -> None:
+    edit(place, "cordis.yml", "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n", "")
+    async with place.daemon("cordis.yml") as daemon:
+        await daemon.ready()
+        edit(place, "cordis.yml", "maxParallelToolCalls: 10", "maxParallelToolCalls: 9")
+        assert (await daemon.config("applied"))["rows"] == ["agent-loop"]
+    async with place.daemon("cordis.yml", "--no-watch") as daemon:
+        await daemon.ready()
+        edit(place, "cordis.yml", "maxParallelToolCalls: 9", "maxParallelToolCalls: 8")
+        await asyncio.sleep(1.5)
+        assert [line for line in daemon.lines if line["type"] == "config"] == []
