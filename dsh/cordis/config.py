@@ -38,7 +38,7 @@ def update_fiber(fiber: Fiber, raw: Any, no_save: bool) -> Awaitable[None]:
     runtime = fiber.runtime
     before, turn = fiber.update_turn, Latch()
     fiber.update_turn = turn
-    heard = False
+    waiting = 0
 
     async def run() -> None:
         try:
@@ -55,16 +55,19 @@ def update_fiber(fiber: Fiber, raw: Any, no_save: bool) -> Awaitable[None]:
 
     def finished(_: object) -> None:
         error = owned.failure()
-        if error is not None and not heard:
+        if error is not None and not waiting:
             runtime.report(fiber, error, "config update failed")
         runtime.end()
 
     owned.task.add_done_callback(finished)
 
     async def outcome() -> None:
-        nonlocal heard
-        heard = True
-        await owned.done
+        nonlocal waiting
+        waiting += 1
+        try:
+            await owned.done
+        finally:
+            waiting -= 1
         if (error := owned.failure()) is not None:
             raise error
 

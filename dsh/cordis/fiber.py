@@ -279,7 +279,10 @@ class Fiber:
 
         Fibers of the subtree for which a name they need or provide now means another realm restart (or wait, or
         start); they are returned. Everybody else keeps running. Raises `INACTIVE_EFFECT` if `base` is unloading.
+        Nothing happens to a fiber whose disposal was asked for.
         """
+        if self._retired:
+            return []
         if base.stack is not self.stack.parent:
             base.stack.check(self.label)
             if self.stack.parent is not None:

@@ -15,7 +15,7 @@ from .errors import CordisError
 from .logger import ContextLogger, LogHub
 from .plugins import PluginRegistry
 from .services import ServiceStore
-from .tasks import OwnedTask, TaskKind, finished_within
+from .tasks import OwnedTask, TaskKind
 from .waiting import Eager, Latch, run_at_once
 
 if TYPE_CHECKING:
@@ -184,13 +184,15 @@ class Runtime:
 
     async def close(self) -> None:
         """Wait for what is still running after the root was disposed, within `dispose_timeout`."""
-        for owned in list(self.tasks.values()):
-            if owned.task is asyncio.current_task():
-                continue
-            if not await finished_within(owned, self.dispose_timeout):
-                owned.cancel(force=True)
-                if not await finished_within(owned, min(1.0, self.dispose_timeout)):
-                    self.logs.framework.error("task %s survives the root", owned.name)
+        left = {task for task in self.tasks if task is not asyncio.current_task()}
+        if left:
+            _, left = await asyncio.wait(left, timeout=self.dispose_timeout)
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=min(1.0, self.dispose_timeout))
+        for task in left:
+            self.logs.framework.error("task %s survives the root", task.get_name())
         self.logs.close()
 
     def raise_crash(self) -> None:

@@ -13,6 +13,7 @@ from .errors import CordisError
 if TYPE_CHECKING:
     from .clock import Clock, Timer
     from .context import Context
+    from .spawn import Spawned
 
 P = ParamSpec("P")
 
@@ -71,12 +72,14 @@ class TimeMethods:
         clock = ctx.runtime.clock
         timer: Timer
         due = clock.time() + seconds
+        running: Spawned[Any] | None = None
 
         def fire() -> None:
-            nonlocal timer, due
+            nonlocal timer, due, running
             due = _next_due(clock, due, seconds)
             timer = clock.call_later(due - clock.time(), fire)
-            _run(ctx, fn, "every")
+            if running is None or running.done():
+                running = _run(ctx, fn, "every")
 
         disposer = ctx.defer(lambda: timer.cancel(), "every")
         timer = clock.call_later(seconds, fire)
@@ -97,15 +100,15 @@ def _next_due(clock: Clock, due: float, seconds: float) -> float:
     return due if due > now else now + seconds
 
 
-def _run(ctx: Context, fn: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> None:
+def _run(ctx: Context, fn: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Spawned[Any] | None:
+    """Call `fn`; if it is async, in a task, which is returned."""
     if is_async(fn):
-        if not ctx.fiber.stack.closed:
-            ctx.spawn(lambda: fn(*args, **kwargs), name=name)
-        return
+        return ctx.spawn(lambda: fn(*args, **kwargs), name=name) if ctx.stack.is_open else None
     try:
         fn(*args, **kwargs)
     except Exception as error:
         ctx.fiber.task_failed(name, error)
+    return None
 
 
 async def _ticks(ctx: Context, seconds: float) -> AsyncIterator[None]:
@@ -123,70 +126,58 @@ async def _ticks(ctx: Context, seconds: float) -> AsyncIterator[None]:
 
 
 class _Paced(Generic[P]):
-    """What debounce and throttle share: one timer, and `dispose`."""
+    """What debounce and throttle share: the call to make, one timer, and `dispose`."""
 
-    def __init__(self, ctx: Context, fn: Callable[P, Any], seconds: float, kind: str) -> None:
+    def __init__(self, ctx: Context, fn: Callable[P, Any], seconds: float) -> None:
         self._ctx = ctx
         self._fn = fn
         self._seconds = seconds
-        self._kind = kind
         self._timer: Timer | None = None
         self._call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self._disposed = False
-        self._disposer = ctx.defer(self._stop, kind)
+        self._disposer = ctx.defer(self._drop, type(self).__name__.lower())
 
     def dispose(self) -> None:
         """Drop what is scheduled; nothing is scheduled any more."""
         self._disposer()
 
-    def _stop(self) -> None:
-        self._disposed = True
-        self._call = None
+    def _drop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._ctx.runtime.clock.call_later(self._seconds, self._fire)
+    def _arm(self, seconds: float) -> None:
+        self._drop()
+        self._timer = self._ctx.runtime.clock.call_later(seconds, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        self._run_call()
-
-    def _run_call(self) -> None:
         call, self._call = self._call, None
         if call is not None:
-            _run(self._ctx, self._fn, self._kind, *call[0], **call[1])
+            _run(self._ctx, self._fn, type(self).__name__.lower(), *call[0], **call[1])
 
 
 class Debounced(_Paced[P]):
-    def __init__(self, ctx: Context, fn: Callable[P, Any], seconds: float) -> None:
-        super().__init__(ctx, fn, seconds, "debounce")
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        if not self._disposed:
+        if not self._disposer.disposed:
             self._call = (args, kwargs)
-            self._arm()
+            self._arm(self._seconds)
 
 
 class Throttled(_Paced[P]):
     def __init__(self, ctx: Context, fn: Callable[P, Any], seconds: float, trailing: bool) -> None:
-        super().__init__(ctx, fn, seconds, "throttle")
+        super().__init__(ctx, fn, seconds)
         self._trailing = trailing
         self._quiet_until = float("-inf")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        now = self._ctx.runtime.clock.time()
-        if now >= self._quiet_until:
+        left = self._quiet_until - self._ctx.runtime.clock.time()
+        if left <= 0:
             self._call = (args, kwargs)
-            self._quiet_until = now + self._seconds
-            self._run_call()
-        elif self._trailing and not self._disposed:
+            self._fire()
+        elif self._trailing and not self._disposer.disposed:
             self._call = (args, kwargs)
             if self._timer is None:
-                self._timer = self._ctx.runtime.clock.call_later(self._quiet_until - now, self._fire)
+                self._arm(left)
 
     def _fire(self) -> None:
         self._quiet_until = self._ctx.runtime.clock.time() + self._seconds
