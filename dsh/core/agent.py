@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from dsh.cordis import HarnessError
+from dsh.cordis.records import record
 
 if TYPE_CHECKING:
     from dsh.cordis import AbortSignal, Context
@@ -26,7 +27,7 @@ T = TypeVar("T")
 MAX_SAFE_INTEGER = 2**53 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentOptions:
     """The route of an agent's requests. Without one the deployment's default model answers.
 

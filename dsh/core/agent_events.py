@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import Context, Emit, InvariantError, Serial, Waterfall
+from dsh.cordis.records import record
 from dsh.llm.call_config import CallConfig
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class InboxClaimed(Emit, name="agent/inbox/claimed", scoped_by="agent"):
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Enter:
     """Start the step with exactly these messages."""
 
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reject:
     """Refuse the step; the turn ends as blocked."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from dsh.cordis.records import record
 from dsh.core.session_event import SessionEvent
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumedWork:
     """end: the `turn/end` of the latest turn that counts, if any. dropped_unrun: input was canceled after it."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import (
     Annotated,
     Any,
@@ -24,6 +23,7 @@ from typing import (
 
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import json_equal, thaw
+from dsh.cordis.records import record
 
 from .tool_errors import ToolRegistrationError
 from .tool_schema import value_violations
@@ -42,7 +42,7 @@ class HintError(ToolRegistrationError):
         super().__init__(f"{where}: {problem}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hint:
     """One hint, compiled: its schema, how its JSON becomes a Python value (None = as it is), dataclasses inside."""
 
@@ -51,7 +51,7 @@ class Hint:
     has_dataclass: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Field:
     """One named entry of an object hint."""
 

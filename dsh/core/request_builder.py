@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
+from dsh.cordis.records import record
 from dsh.llm.call_config import CallConfig
 from dsh.llm.service import mark_agent_loop_request
 from dsh.llm.types import LlmRequest
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .system_prompt import Assembly
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuiltRequest:
     """A request ready to be sent once."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from dsh.cordis import ConfigModel, Context, Service
+from dsh.cordis.records import record
 
 if TYPE_CHECKING:
     from dsh.cordis import AbortSignal
@@ -151,7 +151,7 @@ def install_settings_section(
 # -- session persistence ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionLocation:
     """Where a session's artifact is or would be."""
 
@@ -159,7 +159,7 @@ class SessionLocation:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionSnapshot:
     """A stored session's header and an opaque revision: an equal revision means an unchanged artifact."""
 

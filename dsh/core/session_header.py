@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dsh.cordis.jsonio import JsonObject, NotJsonError, encode_str, snapshot_json
+from dsh.cordis.records import record
 from dsh.core.session_event import SESSION_FORMAT_VERSION, SessionError, is_count
 
 
@@ -17,7 +17,7 @@ class SessionHeaderError(SessionError):
     code = "SESSION_HEADER"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionHeader:
     """Identity of a session.
 

@@ -7,10 +7,10 @@ planned, which validates everything and changes nothing, then committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from dsh.cordis.jsonio import json_equal
+from dsh.cordis.records import record
 from dsh.core.session_event import SURFACE_TYPES, SessionError, SessionEvent, is_count
 
 _REPLACE_KEYS: Final = frozenset({"op", "start", "end"})
@@ -22,7 +22,7 @@ class SurfaceError(SessionError):
     code = "SESSION_SURFACE"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Replacement:
     """One replacement found by `fold_surface`: the event `seq` took the place of the nodes `shadowed_seqs`."""
 

@@ -25,6 +25,7 @@ from dsh.cordis import (
     owned,
 )
 from dsh.cordis.jsonio import snapshot_json
+from dsh.cordis.records import identity_record, record
 
 from . import tool_texts as texts
 from .prompt_events import SystemPromptAssemble, SystemPromptChange
@@ -51,7 +52,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssembleContext:
     """For whom a prompt is assembled. `scope` decides which registrations count; normally it is the agent."""
 
@@ -75,7 +76,7 @@ class PromptText:
     complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolSet:
     """What a tool provider contributes. `known_names` adds names that exist but are masked for this scope."""
 
@@ -109,7 +110,7 @@ class PromptConfig(ConfigModel):
             yield "toolOrder", problem
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class _Piece:
     """A registered section or context."""
 

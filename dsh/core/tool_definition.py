@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dsh.cordis.jsonio import JsonValue
+from dsh.cordis.records import identity_record, record
 from dsh.llm.content import text_block
 
 from .tool_author import compile_parameters, compile_value
@@ -30,7 +31,7 @@ Finalizer: TypeAlias = "Callable[[ToolRun, ToolResult], Sequence[Block] | None]"
 text = text_block
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Output:
     """The value a tool returns and how a model reads it.
 
@@ -43,7 +44,7 @@ class Output:
     presentation_meta: Callable[[Any, Any], JsonValue] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class ToolDefinition:
     """A tool as it is registered. A model sees `name`, `description` and `parameters` (JSON Schema), nothing else.
 

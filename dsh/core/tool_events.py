@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dsh.cordis import Emit, Waterfall
+from dsh.cordis.records import identity_record, record
 
 if TYPE_CHECKING:
     from dsh.llm.types import Block, Message
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from .tool_run import ToolRun
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allow:
     """Let the call run; guards still have the last word."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deny:
     """Refuse the call; the model reads `Error: <reason>`."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ask:
     """Let the approval service decide; `reason` is shown with the question."""
 
@@ -46,7 +46,7 @@ UNSET: Final = _Unset.UNSET
 """No replacement value (None is a value)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class Accept:
     """Keep the result. `content` replaces what the model reads; `value` is validated and rendered anew; not both."""
 
@@ -55,7 +55,7 @@ class Accept:
     additional_contexts: Sequence[Message] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class Blocked:
     """Turn the result into a failure the model reads as `feedback` (blocks, or one text)."""
 

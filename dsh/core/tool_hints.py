@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, is_typeddict, overload
 
 from dsh.cordis.jsonio import encode_str
+from dsh.cordis.records import record
 from dsh.llm.content import text_block
 
 from . import tool_texts as texts
@@ -92,7 +93,7 @@ def tool_from(function: Callable[..., Any], options: ToolOptions) -> ToolDefinit
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record
 class _Call:
     """How arguments reach the function: field by field, or all in one parameter `whole` built by `build`."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dsh.cordis import AbortSignal, Context
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import FrozenDict, FrozenList, NotJsonError, snapshot_json
+from dsh.cordis.records import identity_record
 from dsh.llm.content import text_block
 from dsh.llm.message import freeze_message
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 Guard = Callable[[ToolRun], Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class RegisteredTool:
     """A definition in the registry, with the schemas that were checked and frozen when it entered."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from dsh.cordis.errors import HarnessError, describe_error, error_chain
 from dsh.cordis.jsonio import FrozenDict, FrozenList, JsonValue
+from dsh.cordis.records import identity_record, record
 from dsh.llm.content import text_block
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class ErrorInfo(TypedDict):
     code: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolErrorInfo:
     """Why a call failed; `info` is there when the failure has a stable code."""
 
@@ -29,7 +29,7 @@ class ToolErrorInfo:
     info: ErrorInfo | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class ToolResult:
     """The immutable outcome of one call.
 

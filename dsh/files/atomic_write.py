@@ -7,7 +7,8 @@ import errno
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from dsh.cordis.records import record
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -17,7 +18,7 @@ class HardLinksUnsupportedError(OSError):
     """The file system cannot link, so a file cannot be created there without the risk of replacing another."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Publication:
     """How to publish: `mode` bits of the new file, its owner (kept when root replaces a file), and whether a file
     that is already there must survive (`exclusive`, then publishing raises `FileExistsError`)."""

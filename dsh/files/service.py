@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import Emit, HarnessError, Service, Waterfall
+from dsh.cordis.records import record
 
 from .text import valid_text
 
@@ -36,7 +36,7 @@ class FsError(HarnessError):
         super().__init__(valid_text(message), code)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FsTarget:
     """One place in the file system.
 
@@ -49,7 +49,7 @@ class FsTarget:
     display_path: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileStat:
     """`version` changes with every change of the file; `size` is in bytes, None where it says nothing."""
 
@@ -58,7 +58,7 @@ class FileStat:
     size: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LinkStat:
     """A stat that does not follow a final link."""
 
@@ -67,7 +67,7 @@ class LinkStat:
     size: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DirEntry:
     """One name in a directory; links are not followed."""
 
@@ -75,12 +75,12 @@ class DirEntry:
     type: EntryType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CreateIfAbsent:
     """Write only where nothing is yet; whatever appears meanwhile survives."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplaceIfVersion:
     """Change only the version that was seen."""
 
@@ -90,7 +90,7 @@ class ReplaceIfVersion:
 WriteExpectation = CreateIfAbsent | ReplaceIfVersion | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Written:
     """A write that happened. `before` is None for a new file and where the old content is not shown (binary, large,
     unreadable); both texts have LF line ends."""
@@ -101,7 +101,7 @@ class Written:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Edited:
     """An edit that happened; both texts have LF line ends and no byte order mark."""
 
@@ -196,14 +196,14 @@ class Fs(Service, name="fs"):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Present:
     """The actor saw this version."""
 
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Absent:
     """The actor saw that nothing is there."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from dsh.cordis.records import record
 
 BINARY_PROBE = 8192
 """How many leading bytes are searched for a NUL before a file counts as text."""
@@ -45,7 +46,7 @@ def without_bom(text: str) -> str:
     return text.removeprefix(_BOM)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Splice:
     """An edited file: `text` is what goes to disk, `before` and `after` are what a reader sees (no BOM, LF)."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dsh.cordis.records import record
+
 PIECE = 1 << 16
 """A good size for the pieces fed to a window, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowLimits:
     """What a window may hold: lines, characters of one line, and UTF-8 bytes in all, line ends between included."""
 

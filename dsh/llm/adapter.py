@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from dsh.cordis.records import record
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.types import LlmRequest, StreamChunk
 
@@ -55,7 +55,7 @@ class ModelInfo(TypedDict):
     reasoning: NotRequired[ReasoningInfo]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AdapterCall:
     """The facts of one model together with the attempt that uses exactly these facts."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from dsh.cordis.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class CallConfig:
     """Route and options of a call. Two configs are equal field by field; an absent ``stop`` is not an empty one."""
 

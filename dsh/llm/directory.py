@@ -6,9 +6,9 @@ A front end reads this to offer providers that do not run yet; nothing here take
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+from dsh.cordis.records import record
 from dsh.llm.failure import LlmError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class DiscoveredModel(TypedDict):
     maxTokens: NotRequired[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DiscoveryQuery:
     """A draft endpoint to ask: a known `provider`, a `base_url`, or both."""
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dsh.cordis.errors import HarnessError, describe_error
+from dsh.cordis.records import record
 from dsh.llm.types import StreamChunk
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LlmFailure:
     """One failed provider attempt.
 

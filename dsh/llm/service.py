@@ -7,10 +7,11 @@ adapter attempt. Whatever goes wrong in that attempt reaches the consumer as the
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dsh.cordis import AbortController, AbortSignal, Context, Disposer, Emit, Service, Waterfall, owned
+from dsh.cordis.records import identity_record, record
 from dsh.llm.adapter import Adapter, AdapterCall, ModelInfo, ProviderInfo
 from dsh.llm.call_config import CallConfig
 from dsh.llm.directory import ConfigurableProvider, Directory, DiscoveredModel, Discovery, DiscoveryQuery
@@ -45,7 +46,7 @@ class AdaptersUpdated(Emit, name="llm/adapters-updated"):
     """Routes appeared, changed or went; ask the service for the current ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Route:
     """One provider name and what was captured for it when it was registered."""
 
@@ -109,7 +110,7 @@ class DirectoryHandle:
         self._directory.remove(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class PreparedCall:
     """A call bound to one adapter and the facts it had at that moment; good for one `stream`.
 
@@ -130,7 +131,7 @@ class PreparedCall:
         return self._open(request)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Bound:
     """Everything an attempt needs once its route is resolved."""
 

@@ -10,9 +10,10 @@ Only the request handed to an adapter is a class: it carries live things (an abo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypeAlias, TypedDict
 
+from dsh.cordis.records import identity_record
 from dsh.llm.call_config import CallConfig
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class ToolSchema(TypedDict):
     parameters: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class LlmRequest:
     """One request to one model.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import anyio.to_thread
 
 from dsh.cordis import CordisError, HarnessError, resolve_plugin
+from dsh.cordis.records import record
 from dsh.loader.generations import ModuleSwap, drop_stale_bytecode, source_of
 from dsh.loader.graph import ImportGraph, ModuleSource, closure, digest_of, reversed_edges
 from dsh.loader.resolve import LOCAL_PACKAGE, PluginImportError, Target, load, show_path
@@ -50,7 +50,7 @@ Exchange = Callable[[Mapping[Any, Any], Callable[[], None]], Awaitable[None]]
 back and raise."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reloaded:
     """A reload that was taken over."""
 
@@ -59,7 +59,7 @@ class Reloaded:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Survey:
     """The followed modules, which of them differ from their files, and who imports those."""
 

@@ -8,7 +8,8 @@ interpolated: a value is data.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from dsh.cordis.records import record
 
 _ASSIGNMENT = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.\-]*)[ \t]*=[ \t]*")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -39,7 +40,7 @@ _REFUSED_WORDS = """
 _REFUSED_NAMES = frozenset(_REFUSED_WORDS.split())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dotenv:
     """A parsed file: the assignments, and the numbers of the lines that are no assignment."""
 

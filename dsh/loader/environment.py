@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
 from dsh.cordis import Context, HarnessError
+from dsh.cordis.records import record
 from dsh.loader.dotenv import parse_dotenv, refused_name
 from dsh.loader.home import Home
 
@@ -28,7 +28,7 @@ class DotenvRefusedError(HarnessError):
     code = "DOTENV_REFUSED"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnvValue:
     """One variable: its text (may be empty), where it came from, and the file for the two file sources."""
 
@@ -37,7 +37,7 @@ class EnvValue:
     path: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnvLayer:
     """Input of a snapshot: the variables of one source."""
 

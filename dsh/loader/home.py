@@ -10,8 +10,9 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from dsh.cordis.records import record
 
 HOME_VARIABLE = "DSH_HOME"
 DEFAULT_LABEL = "~/.dsh"
@@ -21,7 +22,7 @@ ANONYMOUS_ID_FILE = ".anonymous-user-id"
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Home:
     """One home folder. `path` is absolute; `label` is what a person reads (``~/.dsh`` or ``$DSH_HOME``)."""
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from dsh.cordis.errors import HarnessError, error_chain
+from dsh.cordis.records import record
 
 from .yamlio import Mark, YamlError
 
 Stage = Literal["read", "parse", "validate", "patch", "import", "config", "apply", "dispose", "rollback"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """One thing that is wrong. `str()` of it is the whole message."""
 

@@ -10,7 +10,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.machinery import FileFinder, ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.nearest import nearest
+from dsh.cordis.records import record
 
 from . import names
 from .generations import FreshLoader
@@ -53,7 +53,7 @@ class PluginImportError(HarnessError):
         self.line = line
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """What a row name stands for. `module` and `attribute` say where the plugin object is; `path` is its file, if the
     name is one."""

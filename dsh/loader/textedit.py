@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
 import yaml
 
+from dsh.cordis.records import record
 from dsh.loader.yamlio import DialectDumper, DialectLoader, Expr, dump_yaml, parse_yaml, same_value
 
 _STEP = 2
@@ -24,7 +24,7 @@ _COLON = re.compile(r"[ \t]*:(?=[\s,\]}]|$)")
 _ALIAS = re.compile(r"\s*\*[^\s,\[\]{}]+")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rewritten:
     """The new text, and whether it had to be dumped anew (its inner comments are then gone)."""
 
@@ -100,14 +100,14 @@ class _CannotEditError(Exception):
     """The text holds something this editor does not change in place (explicit `?` keys, merges, …)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Edit:
     start: int
     end: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Entry:
     """One key of a mapping node, with the span of its value in the text."""
 

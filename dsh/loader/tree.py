@@ -10,12 +10,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dsh.cordis import ConfigResolve, Context, Fiber, FiberState, PluginChanged, Service, StatusChanged
 from dsh.cordis.nearest import did_you_mean
+from dsh.cordis.records import record
 
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
@@ -37,7 +38,7 @@ ROOT_INCLUDE = "include"
 """Id of the row that includes the file given on the command line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoaderOptions:
     """What expressions see of the process, and how long an edit waits for its rows (seconds)."""
 

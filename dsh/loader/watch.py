@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+
+from dsh.cordis.records import record
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
@@ -38,7 +39,7 @@ _MOST_FOLDERS = 4096
 Signature = tuple[int, int, int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Plan:
     """What to listen to: folders with their identity, and which watched file each path stands for."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +26,7 @@ from yaml.serializer import Serializer
 
 from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode, json_equal
+from dsh.cordis.records import record
 
 _CORE: Final = "tag:yaml.org,2002:"
 _TAG_NAMES: Final = {_CORE + "js": "!!js", "!expr": "!expr", "!env": "!env"}
@@ -49,7 +49,7 @@ class Mark(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expr:
     """An expression that stands for a value: its source and the tag it was written with (`!!js`, `!expr`, `!env`)."""
 

@@ -14,10 +14,10 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from dsh.cordis import HarnessError
+from dsh.cordis.records import record
 from dsh.loader.home import Home
 
 Progress = Callable[[str, int, int], None]
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 _SLICE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PulledModel:
     """A model file inside a wheel."""
 

@@ -11,10 +11,10 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from dsh.cordis import Context
+from dsh.cordis.records import record
 from dsh.llm.failure import LlmError
 
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT")
@@ -22,7 +22,7 @@ _QUIET_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 """Without these, idle worker threads spin: on two busy cores that costs nine tenths of the speed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Endpoint:
     """Where a running server listens, and the key that keeps other local users out."""
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from dsh.cordis.jsonio import encode
+from dsh.cordis.records import record
 
 Entry: TypeAlias = "str | Mapping[str, Any] | Callable[[Mapping[str, Any]], Entry]"
 Ending: TypeAlias = Literal["end", "reset", "stall", "pings"]
@@ -35,7 +36,7 @@ RANDOM_WEIGHTS: Mapping[str, float] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MockOptions:
     """What the behaviours say and how fast. Delays are milliseconds, before the first and between later pieces."""
 
@@ -54,7 +55,7 @@ class MockOptions:
     weights: Mapping[str, float] = field(default_factory=lambda: RANDOM_WEIGHTS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """One answer: a head (none for `status` 0), pieces of the body, and how the connection ends."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dsh.cordis import HarnessError
 from dsh.cordis.jsonio import decode
+from dsh.cordis.records import record
 from dsh.llm.types import Message
 
 _PACKED = {
@@ -46,7 +47,7 @@ class Script:
         return self.entries[self.used - 1]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recording:
     """A decoded log: its header and its events, envelopes or not."""
 

@@ -15,10 +15,10 @@ import errno
 import os
 import time
 import weakref
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from dsh.cordis.jsonio import JsonObject, decode, encode
+from dsh.cordis.records import record
 from dsh.sessions import texts
 from dsh.sessions.errors import SessionFencedError, SessionLockedError
 
@@ -48,7 +48,7 @@ def _now() -> float:
     return time.clock_gettime(_CLOCK) if _CLOCK is not None else time.monotonic()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Holder:
     """Who holds a lease. started_at: ms since the epoch at which this run opened the store. run_id: one per run."""
 
@@ -67,7 +67,7 @@ class Holder:
         return {"host": self.host, "pid": self.pid, "startedAt": self.started_at, "runId": self.run_id}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeaseRecord:
     """What `lease.json` says. ttl_ms: how long the lease lives unrenewed; None for one under an OS lock."""
 
@@ -86,7 +86,7 @@ class LeaseRecord:
         return SessionLockedError(session_id, pid, host, texts.since_text(self.started_at))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeaseState:
     """What an outsider can see of a lease. locked: somebody holds it now."""
 

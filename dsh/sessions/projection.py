@@ -7,12 +7,12 @@ before its unit is folded when it is first asked for. Folded states can be store
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from dsh.cordis import Context, Disposer, HarnessError, Service, owned
 from dsh.cordis.jsonio import JsonObject, JsonValue, snapshot_json
+from dsh.cordis.records import identity_record, record
 from dsh.core.session import Session
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_store import SessionAppended, Sessions
@@ -27,7 +27,7 @@ class Schema(Protocol):
         """Raise for a value that is no state of the unit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class ProjectionWire(Generic[S]):
     """How a state is shown outside. view_schema: JSON schema of the view, for clients."""
 
@@ -35,7 +35,7 @@ class ProjectionWire(Generic[S]):
     view_schema: Any = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@identity_record
 class Projection(Generic[S]):
     """A fold over a log. `apply` must be pure and return the same object when nothing changed.
 
@@ -51,7 +51,7 @@ class Projection(Generic[S]):
     wire: ProjectionWire[S] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProjectionSnapshot:
     """Values of all units with a wire view, as of one event. as_of_seq: -1 for an empty log."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode
+from dsh.cordis.records import record
 from dsh.core.session_header import SessionHeader
 from dsh.sessions.errors import (
     AmbiguousSessionError,
@@ -38,7 +39,7 @@ _NAMES: Final = (ZSTD_NAME, RAW_NAME)
 _TAIL_BYTES: Final = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredSession:
     """One readable session on disk. size: bytes; modified_ns: last write, ns since the epoch."""
 
@@ -65,7 +66,7 @@ class StoredSession:
         return is_compressed(self.path)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnreadableSession:
     """An artifact that cannot be listed. id: as far as its place tells; reason: a sentence for a person."""
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dsh.cordis.jsonio import JsonObject, NotJsonError, snapshot_json
+from dsh.cordis.records import record
 from dsh.settings.document import Document, DocumentError
 from dsh.settings.service import REFERENCE, CredentialError, CredentialRecord, RecordKind, Secret
 
@@ -19,7 +20,7 @@ RECORD_KEY = re.compile(r"[a-z][a-z0-9-]*/[a-z][a-z0-9-]*")
 """`<plugin>/<id>`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """One reading of the document; replaced whole, never changed."""
 
@@ -85,11 +86,11 @@ def _records(data: Any, problem: _Problem) -> dict[str, CredentialRecord]:
     if not isinstance(data, Mapping):
         raise problem("records must be a mapping")
     records = {}
-    for number, (key, record) in enumerate(data.items(), 1):
+    for number, (key, found) in enumerate(data.items(), 1):
         if not RECORD_KEY.fullmatch(key):
             raise problem(f"records: the key of entry {number} must look like plugin/id")
         try:
-            records[key] = record_of(record)
+            records[key] = record_of(found)
         except CredentialError as error:
             raise problem(f"records.{key}: {error}") from None
     return records

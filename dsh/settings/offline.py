@@ -7,13 +7,13 @@ daemon picks a write up by its watcher.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dsh.cordis import ConfigError, ConfigModel
 from dsh.cordis.jsonio import JsonObject, thaw
+from dsh.cordis.records import record
 from dsh.loader.home import Home
 from dsh.settings.document import Document, document_path
 from dsh.settings.file import DEFAULT_FILE, sections_of, with_section
@@ -28,7 +28,7 @@ SECTIONS: dict[str, str] = {
 """Section name -> `module:attribute` of its schema (a `ConfigModel`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettingValue:
     """One value in force: `key` is dotted, `layer` says where it comes from (`user`, `row` or `default`)."""
 

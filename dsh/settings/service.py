@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from dsh.cordis import Emit, HarnessError, Service
 from dsh.cordis.jsonio import JsonObject, json_equal
+from dsh.cordis.records import record
 
 CredentialSource = Literal["env", "file", "project-env", "user-env"]
 RecordKind = Literal["api-key", "grant"]
@@ -89,7 +89,7 @@ class CredentialRecord:
 Mutate = Callable[[CredentialRecord | None], "JsonObject | Awaitable[JsonObject | None] | None"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResolvedCredential:
     """The value a reference has now and which source supplied it."""
 
@@ -97,7 +97,7 @@ class ResolvedCredential:
     source: CredentialSource
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CredentialInfo:
     """What may be shown of a reference: whether it has a value, from where, and whether `set` is allowed."""
 
@@ -106,7 +106,7 @@ class CredentialInfo:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordInfo:
     """What may be shown of a record."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dsh.cordis import ConfigModel, Context, Disposer, HarnessError, field, owned
+from dsh.cordis.records import record
 from dsh.core.seams import SessionPersistence
 from dsh.loader.home import resolve_home
 
@@ -32,7 +32,7 @@ class Config(ConfigModel):
     dsh_home: str | None = field(None, description="Home folder that commands are told (default: that of this run)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Contributor:
     keys: frozenset[str]
     variables: Callable[[Any], Mapping[str, str]]

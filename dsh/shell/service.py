@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import HarnessError, Service, owned
+from dsh.cordis.records import record
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,7 +26,7 @@ class SpawnError(HarnessError):
     code = "SPAWN_FAILED"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Collect:
     """Keep the last `max_bytes` of a stream in memory; with `spill_max_bytes` the whole stream also goes to a file once
     it no longer fits, and that file is given up again when it would exceed this size."""
@@ -39,7 +39,7 @@ Stdin = Literal["ignore", "pipe"] | bytes
 OutputMode = Literal["pipe", "inherit"] | Collect
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpawnSpec:
     """What to start. No shell is involved and nothing is inherited but what is said here.
 
@@ -58,7 +58,7 @@ class SpawnSpec:
     signal: AbortSignal | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExitStatus:
     """How a process ended: its exit code, or the name of the signal that killed it (`SIGKILL`)."""
 
@@ -66,7 +66,7 @@ class ExitStatus:
     signal: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CollectedText:
     """Output from one offset on. `lossy`: bytes between the asked offset and the beginning of `text` are gone from
     memory; `spill_path` names the file that has the whole stream so far, if there is one."""
@@ -154,7 +154,7 @@ class Subprocess(Service, name="subprocess"):
         there is none, and for a relative path with a slash."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShellRequest:
     """A command line to run. `workdir` may be relative to the executor's own directory; limits are filled in and
     capped by `Shell.resolve`. `stdin`, `env` and `stdout_max_bytes` are for plugins and never come from a model.
@@ -171,7 +171,7 @@ class ShellRequest:
     sandbox_policy: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShellSpec:
     """A request with every limit filled in; times in milliseconds, sizes in bytes."""
 
@@ -188,7 +188,7 @@ class ShellSpec:
     sandbox_policy: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShellStream:
     """What a command printed on one stream: the end of it when `truncated`; `spill_path` then has it all, if any."""
 
@@ -197,7 +197,7 @@ class ShellStream:
     spill_path: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShellResult:
     """How a command ended. At most one of `timed_out` and `aborted` is set: the first cause. `left_process` is the
     process group of children that outlive the command, None when there are none; `child` still controls them."""
