@@ -38,7 +38,8 @@ def test_b01_sequence_numbers_equal_the_length_before() -> None:
 
 
 class Unserialisable:
-    pass
+    def __repr__(self) -> str:
+        return "Unserialisable()"
 
 
 cyclic: dict[str, Any] = {}
