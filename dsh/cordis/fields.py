@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as data_field
 from pathlib import Path
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from .errors import CordisError, describe_error
 from .shapes import BAD, MISSING, Checked, Choice, Keys, Shape, Walk
@@ -119,68 +119,31 @@ def _number(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
 
 
-@overload
-def field(
-    default: T,
-    *,
-    min: float | None = None,
-    max: float | None = None,
-    step: float | None = None,
-    pattern: str | None = None,
-    choices: Iterable[Any] | None = None,
-    unit: str | None = None,
-    role: str | None = None,
-    secret: bool = False,
-    live: bool = False,
-    deprecated: bool | str = False,
-    hidden: bool = False,
-    loose: bool = False,
-    description: str | None = None,
-    key: str | None = None,
-) -> T: ...
+class FieldOptions(TypedDict, total=False):
+    """What `field` may say besides the default; see there."""
+
+    min: float | None
+    max: float | None
+    step: float | None
+    pattern: str | None
+    choices: Iterable[Any] | None
+    unit: str | None
+    role: str | None
+    secret: bool
+    live: bool
+    deprecated: bool | str
+    hidden: bool
+    loose: bool
+    description: str | None
+    key: str | None
 
 
 @overload
-def field(
-    *,
-    default_factory: Callable[[], T],
-    min: float | None = None,
-    max: float | None = None,
-    step: float | None = None,
-    pattern: str | None = None,
-    choices: Iterable[Any] | None = None,
-    unit: str | None = None,
-    role: str | None = None,
-    secret: bool = False,
-    live: bool = False,
-    deprecated: bool | str = False,
-    hidden: bool = False,
-    loose: bool = False,
-    description: str | None = None,
-    key: str | None = None,
-) -> T: ...
-
-
+def field(default: T, **options: Unpack[FieldOptions]) -> T: ...
 @overload
-def field(
-    *,
-    min: float | None = None,
-    max: float | None = None,
-    step: float | None = None,
-    pattern: str | None = None,
-    choices: Iterable[Any] | None = None,
-    unit: str | None = None,
-    role: str | None = None,
-    secret: bool = False,
-    live: bool = False,
-    deprecated: bool | str = False,
-    hidden: bool = False,
-    loose: bool = False,
-    description: str | None = None,
-    key: str | None = None,
-) -> Any: ...
-
-
+def field(*, default_factory: Callable[[], T], **options: Unpack[FieldOptions]) -> T: ...
+@overload
+def field(**options: Unpack[FieldOptions]) -> Any: ...
 def field(default: Any = MISSING, **options: Any) -> Any:
     """Declare a field of a `ConfigModel`.
 
