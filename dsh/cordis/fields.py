@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from .errors import CordisError, describe_error
-from .shapes import BAD, MISSING, Checked, Choice, Keys, Shape, Walk
+from .issues import BAD, MISSING, Keys, Walk
+from .shapes import Checked, Choice, Shape
 
 T = TypeVar("T")
 

@@ -19,9 +19,10 @@ from typing import Any, ClassVar, Final, Self, cast, get_type_hints
 
 from .errors import CordisError, describe_error
 from .fields import ConfigError, FieldInfo, field, foreign_issues, wire_value, with_checks
+from .issues import BAD, MISSING, ConfigIssue, Keys, Walk
 from .jsonio import json_equal
 from .nearest import nearest
-from .shapes import BAD, MISSING, Checked, ConfigIssue, Keys, Walk, shape_of
+from .shapes import Checked, shape_of
 
 __all__ = [
     "ConfigError",

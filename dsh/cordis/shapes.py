@@ -13,110 +13,10 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
+from .issues import BAD, MISSING, Keys, Walk, show
 from .nearest import nearest
-
-Keys: TypeAlias = tuple[str | int, ...]
-
-BAD: Final = object()
-"""What a shape returns after it noted an issue."""
-MISSING: Final = object()
-_PLAIN_KEY = re.compile(r"[A-Za-z_$@/][\w$@/.-]*")
-
-
-def path_text(keys: Keys) -> str:
-    """`("agents", 0, "maxTokens")` as `agents[0].maxTokens`."""
-    text = ""
-    for key in keys:
-        if isinstance(key, int):
-            text += f"[{key}]"
-        elif _PLAIN_KEY.fullmatch(key) and "." not in key:
-            text += f".{key}" if text else key
-        else:
-            text += f'["{key}"]'
-    return text
-
-
-class ConfigIssue(tuple[str, str]):
-    """One problem: the pair `(path, message)`, with the parts a front end may want to show on their own."""
-
-    keys: Keys
-    allowed: tuple[str, ...]
-    nearest: str | None
-
-    def __new__(cls, keys: Keys, message: str, allowed: Iterable[str] = (), nearest: str | None = None) -> ConfigIssue:
-        issue = super().__new__(cls, (path_text(keys), message))
-        issue.keys = keys
-        issue.allowed = tuple(allowed)
-        issue.nearest = nearest
-        return issue
-
-    @property
-    def path(self) -> str:
-        """Where the value stands, e.g. `agents[0].maxTokens`; empty for the config itself."""
-        return self[0]
-
-    @property
-    def message(self) -> str:
-        """What is wrong and what would be right."""
-        return self[1]
-
-
-class Walk:
-    """The notes taken while one config is read."""
-
-    __slots__ = ("issues", "opaque", "secret", "strict", "warnings")
-
-    def __init__(self, strict: bool = False, opaque: Callable[[Any], bool] | None = None) -> None:
-        self.issues: list[ConfigIssue] = []
-        self.warnings: list[ConfigIssue] = []
-        self.strict = strict
-        self.secret = False
-        self.opaque = opaque
-
-    def fork(self) -> Walk:
-        """Notes for one attempt that may be thrown away."""
-        other = Walk(self.strict, self.opaque)
-        other.secret = self.secret
-        return other
-
-    def join(self, other: Walk) -> None:
-        """Keep what an attempt noted."""
-        self.issues += other.issues
-        self.warnings += other.warnings
-
-    def fail(
-        self, keys: Keys, message: str, got: Any = MISSING, allowed: Iterable[str] = (), near: str | None = None
-    ) -> Any:
-        """Note an issue; the offending value is shown unless it is secret. Returns `BAD`."""
-        if got is not MISSING and not self.secret:
-            message += f", got {show(got)}"
-        if near is not None and not self.secret:
-            message += f'; did you mean "{near}"?'
-        self.issues.append(ConfigIssue(keys, message, allowed, near))
-        return BAD
-
-    def warn(self, keys: Keys, message: str, allowed: Iterable[str] = (), near: str | None = None) -> None:
-        """Note something that does not refuse the config (unless `strict`)."""
-        (self.issues if self.strict else self.warnings).append(ConfigIssue(keys, message, allowed, near))
-
-
-def show(value: Any) -> str:
-    """A value as a person wrote it, shortened; containers by kind only."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}..."'
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return f"a {type(value).__name__}"
 
 
 class Shape:
@@ -127,6 +27,10 @@ class Shape:
 
     def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
         """The typed value, or `BAD` after noting why not."""
+        return self.take(value, walk, keys) if self.fits(value) else walk.fail(keys, f"must be {self.words}", value)
+
+    def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
+        """`read` of a value that fits."""
         return value
 
     def fits(self, value: Any) -> bool:
@@ -146,16 +50,20 @@ class Shape:
         return ()
 
 
+_SCALARS: Final[Mapping[Any, tuple[str, str]]] = {
+    str: ("a string", "string"),
+    int: ("a whole number", "integer"),
+    float: ("a number", "number"),
+    bool: ("true or false", "boolean"),
+    type(None): ("null", "null"),
+}
+"""The scalar types, in words and as JSON schema calls them."""
+
+
 class _Scalar(Shape):
     def __init__(self, kind: type) -> None:
         self.kind = kind
-        self.words = {
-            str: "a string",
-            int: "a whole number",
-            float: "a number",
-            bool: "true or false",
-            type(None): "null",
-        }[kind]
+        self.words, self.schema_name = _SCALARS[kind]
 
     def fits(self, value: Any) -> bool:
         if self.kind is float:
@@ -177,8 +85,7 @@ class _Scalar(Shape):
         return walk.fail(keys, message, value)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
-        names = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-        return {"type": names[self.kind]}
+        return {"type": self.schema_name}
 
 
 def _is_number(text: str) -> bool:
@@ -234,9 +141,7 @@ class _Sequence(Shape):
     def fits(self, value: Any) -> bool:
         return isinstance(value, (list, tuple, set, frozenset))
 
-    def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
-        if not self.fits(value):
-            return walk.fail(keys, "must be a list", value)
+    def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
         items = [_read(self.item, item, walk, (*keys, index)) for index, item in enumerate(value)]
         return BAD if any(item is BAD for item in items) else self.build(items)
 
@@ -256,9 +161,7 @@ class _Tuple(Shape):
     def fits(self, value: Any) -> bool:
         return isinstance(value, (list, tuple))
 
-    def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
-        if not self.fits(value):
-            return walk.fail(keys, f"must be {self.words}", value)
+    def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
         if len(value) != len(self.items):
             return walk.fail(keys, f"must be {self.words}, got {len(value)}")
         read = [
@@ -288,9 +191,7 @@ class _Mapping(Shape):
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
-        if not isinstance(value, Mapping):
-            return walk.fail(keys, "must be a mapping", value)
+    def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
         result: dict[Any, Any] = {}
         bad = False
         for key, item in value.items():
@@ -392,11 +293,9 @@ class _Parsed(Shape):
     def fits(self, value: Any) -> bool:
         return isinstance(value, (str, self.kind))
 
-    def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
+    def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
         if isinstance(value, self.kind):
             return value
-        if not isinstance(value, str):
-            return walk.fail(keys, f"must be {self.words}", value)
         try:
             return self.parse(value)
         except (ValueError, re.error) as error:
@@ -416,9 +315,6 @@ class _Instance(Shape):
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self.kind)
-
-    def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
-        return value if isinstance(value, self.kind) else walk.fail(keys, f"must be {self.words}", value)
 
 
 class Checked(Shape):
@@ -460,7 +356,6 @@ def _read(shape: Shape, value: Any, walk: Walk, keys: Keys) -> Any:
     return shape.read(value, walk, keys)
 
 
-_SCALARS: Final = (str, int, float, bool, type(None))
 _LISTS: Final[dict[Any, Callable[[list[Any]], Any]]] = {
     list: list,
     Sequence: list,
@@ -480,7 +375,7 @@ def shape_of(annotation: Any, checks_of: Callable[[Shape, Sequence[Any]], Shape]
     def make(inner: Any) -> Shape:
         return shape_of(inner, checks_of)
 
-    if annotation in _SCALARS or annotation is None:
+    if annotation is None or (isinstance(annotation, type) and annotation in _SCALARS):
         return _Scalar(type(None) if annotation is None else annotation)
     if annotation is Any or annotation is object:
         return Shape()

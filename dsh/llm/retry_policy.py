@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from dsh.cordis.issues import Keys, Walk
 from dsh.cordis.jsonio import encode_str
 from dsh.cordis.schema import ConfigModel, field
-from dsh.cordis.shapes import Keys, Walk
 
 DEFAULT_RETRYABLE_CODES = (
     "EMPTY_RESPONSE",

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dsh.cordis.issues import show
 from dsh.cordis.nearest import nearest
-from dsh.cordis.shapes import show
 
 from . import names
 from .problems import Problem

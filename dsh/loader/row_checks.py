@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dsh.cordis.issues import path_text
 from dsh.cordis.nearest import nearest
 from dsh.cordis.schema import ConfigError, ConfigIssue, ConfigModel, inspect_config, validate_config
-from dsh.cordis.shapes import path_text
 
 from .problems import Problem, Stage
 from .rows import ROW_KEYS, Row

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dsh.cordis.issues import path_text, show
 from dsh.cordis.nearest import nearest
-from dsh.cordis.shapes import path_text, show
 
 from . import names
 from .expr import ExprError, check_expr

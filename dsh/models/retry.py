@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from dsh.cordis import AbortController, AbortError, AbortSignal, ConfigModel, Context
 from dsh.cordis.errors import error_chain
-from dsh.cordis.shapes import Keys, Walk
+from dsh.cordis.issues import Keys, Walk
 from dsh.core.agent_events import AgentRequestError
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.waiting import until_abort

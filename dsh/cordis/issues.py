@@ -1,0 +1,108 @@
+"""What was noted while a config was read: problems and oddities, each with the path of its value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+Keys: TypeAlias = tuple[str | int, ...]
+
+BAD: Final = object()
+"""What a shape returns after it noted an issue."""
+MISSING: Final = object()
+_PLAIN_KEY = re.compile(r"[A-Za-z_$@/][\w$@/.-]*")
+
+
+def path_text(keys: Keys) -> str:
+    """`("agents", 0, "maxTokens")` as `agents[0].maxTokens`."""
+    text = ""
+    for key in keys:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        elif _PLAIN_KEY.fullmatch(key) and "." not in key:
+            text += f".{key}" if text else key
+        else:
+            text += f'["{key}"]'
+    return text
+
+
+class ConfigIssue(tuple[str, str]):
+    """One problem: the pair `(path, message)`, with the parts a front end may want to show on their own."""
+
+    keys: Keys
+    allowed: tuple[str, ...]
+    nearest: str | None
+
+    def __new__(cls, keys: Keys, message: str, allowed: Iterable[str] = (), nearest: str | None = None) -> ConfigIssue:
+        issue = super().__new__(cls, (path_text(keys), message))
+        issue.keys = keys
+        issue.allowed = tuple(allowed)
+        issue.nearest = nearest
+        return issue
+
+    @property
+    def path(self) -> str:
+        """Where the value stands, e.g. `agents[0].maxTokens`; empty for the config itself."""
+        return self[0]
+
+    @property
+    def message(self) -> str:
+        """What is wrong and what would be right."""
+        return self[1]
+
+
+class Walk:
+    """The notes taken while one config is read."""
+
+    __slots__ = ("issues", "opaque", "secret", "strict", "warnings")
+
+    def __init__(self, strict: bool = False, opaque: Callable[[Any], bool] | None = None) -> None:
+        self.issues: list[ConfigIssue] = []
+        self.warnings: list[ConfigIssue] = []
+        self.strict = strict
+        self.secret = False
+        self.opaque = opaque
+
+    def fork(self) -> Walk:
+        """Notes for one attempt that may be thrown away."""
+        other = Walk(self.strict, self.opaque)
+        other.secret = self.secret
+        return other
+
+    def join(self, other: Walk) -> None:
+        """Keep what an attempt noted."""
+        self.issues += other.issues
+        self.warnings += other.warnings
+
+    def fail(
+        self, keys: Keys, message: str, got: Any = MISSING, allowed: Iterable[str] = (), near: str | None = None
+    ) -> Any:
+        """Note an issue; the offending value is shown unless it is secret. Returns `BAD`."""
+        if got is not MISSING and not self.secret:
+            message += f", got {show(got)}"
+        if near is not None and not self.secret:
+            message += f'; did you mean "{near}"?'
+        self.issues.append(ConfigIssue(keys, message, allowed, near))
+        return BAD
+
+    def warn(self, keys: Keys, message: str, allowed: Iterable[str] = (), near: str | None = None) -> None:
+        """Note something that does not refuse the config (unless `strict`)."""
+        (self.issues if self.strict else self.warnings).append(ConfigIssue(keys, message, allowed, near))
+
+
+def show(value: Any) -> str:
+    """A value as a person wrote it, shortened; containers by kind only."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}..."'
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return f"a {type(value).__name__}"
