@@ -375,7 +375,7 @@ def shape_of(annotation: Any, checks_of: Callable[[Shape, Sequence[Any]], Shape]
     def make(inner: Any) -> Shape:
         return shape_of(inner, checks_of)
 
-    if annotation is None or (isinstance(annotation, type) and annotation in _SCALARS):
+    if annotation is None or any(annotation is kind for kind in _SCALARS):
         return _Scalar(type(None) if annotation is None else annotation)
     if annotation is Any or annotation is object:
         return Shape()
