@@ -6,7 +6,6 @@ Edit ``timezone`` in cordis.yml while the agent runs: the next call uses it and 
 from __future__ import annotations
 
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dsh.cordis import ConfigModel, Context, HarnessError, field
 from dsh.core.tools import Tools
@@ -22,6 +21,8 @@ def apply(ctx: Context, config: Config, tools: Tools) -> None:
         """Tell the current date and time."""
         if config.timezone == "local":
             return datetime.now().astimezone().isoformat(timespec="seconds")
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only now: this import takes a while
+
         try:
             return datetime.now(ZoneInfo(config.timezone)).isoformat(timespec="seconds")
         except (ZoneInfoNotFoundError, ValueError):

@@ -110,7 +110,7 @@ def _continue(entry: StoredSession, config: Path, patches: list[Path], sets: lis
     from dsh.interfaces.stdout import claim_stdout
 
     given = {"output": output, "agent": label, "requireAgents": True}
-    front = {"id": "event-stream", "name": "dsh.interfaces.event_stream", "config": given}
+    front = {"id": "event-stream", "name": "dsh-event-stream", "config": given}
     return run(Launch(config, patches, sets, [front], changes, values, stdout=claim_stdout()))
 
 

@@ -54,7 +54,7 @@ def run(
 
         stdout = claim_stdout()
         config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
-        front = {"id": "event-stream", "name": "dsh.interfaces.event_stream", "config": config_}
+        front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
     launch = Launch(config, patches, set_ or (), [front], follow=not no_watch, stdout=stdout)
     raise typer.Exit(host(launch))
 

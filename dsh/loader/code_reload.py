@@ -116,19 +116,21 @@ class CodeReloader:
         )
 
     def _place_of(self, file: str) -> _Place:
-        known = self._places.get(file)
+        """What the folder of a file is; hundreds of modules lie in few folders."""
+        folder = os.path.dirname(os.path.realpath(file) if os.path.islink(file) else file)
+        known = self._places.get(folder)
         if known is None:
-            real = os.path.realpath(file)
+            real = os.path.realpath(folder)
             covered = any(self._covers(root, Path(real)) for root in self._roots)
-            known = self._places[file] = _Place(covered, covered or not real.startswith(self._installed))
+            known = self._places[folder] = _Place(covered, covered or not (real + os.sep).startswith(self._installed))
         return known
 
-    def _covers(self, root: Path, path: Path) -> bool:
-        """Whether a real path lies below a root and in no skipped folder."""
-        if not path.is_relative_to(root):
+    def _covers(self, root: Path, folder: Path) -> bool:
+        """Whether a real folder is the root or lies below it, in no skipped folder."""
+        if not folder.is_relative_to(root):
             return False
-        folders = [parent for parent in path.parents if parent != root and parent.is_relative_to(root)]
-        return not any(self._skip(folder) for folder in folders)
+        folders = [each for each in (folder, *folder.parents) if each != root and each.is_relative_to(root)]
+        return not any(self._skip(each) for each in folders)
 
     def _loaded(self) -> Iterator[tuple[str, ModuleType]]:
         for name, module in list(sys.modules.items()):

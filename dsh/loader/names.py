@@ -189,6 +189,7 @@ PLUGINS: Final[Mapping[str, str]] = {
         host_webserver="webserver",
         headless="headless",
         console="console",
+        event_stream="event_stream",
     ),
 }
 
