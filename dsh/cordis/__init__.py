@@ -17,10 +17,9 @@ from .framework_events import (
 )
 from .layers import AnonymousEntries, NamedEntries, ScopedLayers
 from .plugins import plugin, resolve_plugin
-from .realms import Realm
 from .schema import ConfigError, ConfigModel, field
 from .scopes import Scope, ScopeBinding, bind_scope, scope_chain
-from .services import Service, ServiceKey, owned, unwrap
+from .services import Realm, Service, ServiceKey, owned, unwrap
 from .spawn import Spawned
 
 __all__ = [

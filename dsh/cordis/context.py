@@ -18,11 +18,10 @@ from .framework_events import PluginChanged
 from .inspection import inspect_root
 from .logger import ContextLogger
 from .plugins import read_needs
-from .realms import Realm
 from .runtime import Runtime
 from .scopes import Scope, ScopeRecord, open_scope, record_of
-from .services import Implementation, ServiceKey, key_name
-from .spawn import Spawned, spawn
+from .services import Implementation, Realm, ServiceKey, key_name
+from .spawn import Spawned
 from .tasks import Shield
 from .timing import TimeMethods
 
@@ -240,7 +239,8 @@ class Context(EventMethods, TimeMethods):
         It runs in the fiber's context variables unless `inherit`. An exception is logged and counted; with `critical`
         it makes the fiber fail. Raises `INACTIVE_EFFECT`.
         """
-        return spawn(self, fn, args, name, critical, inherit)
+        shown = name or getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
+        return Spawned(self, fn(*args), shown, critical, inherit)
 
     def from_thread(self, fn: Callable[..., T], *args: Any) -> concurrent.futures.Future[T]:
         """Run `fn(*args)` on the loop's thread, from any other thread."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from .errors import describe_error
-from .realms import realm_label
+from .services import Realm
 
 if TYPE_CHECKING:
     from .fiber import Fiber
@@ -21,7 +22,7 @@ def inspect_root(runtime: Runtime) -> dict[str, Any]:
         "services": [
             {
                 "name": each.name,
-                "realm": realm_label(each.realm),
+                "realm": None if each.realm is None else _realm_text(each.realm),
                 "provider": each.fiber.uid,
                 "providerName": each.fiber.display_name,
                 "active": each.fiber.is_active,
@@ -37,6 +38,10 @@ def inspect_root(runtime: Runtime) -> dict[str, Any]:
         "tasks": sum(1 for owned in runtime.tasks.values() if owned.kind == "task"),
         "cycles": dependency_cycles(fibers),
     }
+
+
+def _realm_text(realm: Hashable) -> str:
+    return f"private#{id(realm):x}" if isinstance(realm, Realm) else str(realm)
 
 
 def walk(fiber: Fiber) -> list[Fiber]:

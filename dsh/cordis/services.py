@@ -36,7 +36,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 StoreKey: TypeAlias = tuple[str, Hashable]
-"""Service name and realm."""
+"""Service name and realm; every name maps to realm `None` unless a context isolates it."""
+
+
+class Realm:
+    """A private realm; equal to nothing but itself."""
+
+    __slots__ = ("label",)
+
+    def __init__(self, label: str = "private") -> None:
+        self.label = label
+
+    def __repr__(self) -> str:
+        return f"<Realm {self.label}>"
 
 
 class Service(ABC):

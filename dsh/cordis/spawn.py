@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .effects import settle_undo
@@ -103,16 +103,3 @@ class Spawned(Generic[T]):
                 fiber.task_failed(self.name, error, critical=self._critical and self._gone is None)
         if self._gone is None:
             self._leave()
-
-
-def spawn(
-    ctx: Context,
-    fn: Callable[..., Coroutine[Any, Any, T]],
-    args: tuple[Any, ...],
-    name: str | None,
-    critical: bool,
-    inherit: bool,
-) -> Spawned[T]:
-    """See `Context.spawn`."""
-    shown = name or getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
-    return Spawned(ctx, fn(*args), shown, critical, inherit)
