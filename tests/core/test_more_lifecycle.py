@@ -114,14 +114,15 @@ async def test_b63_a_load_that_fails_after_it_was_given_up_troubles_nobody(caplo
 
 
 async def test_b43_another_plugins_message_is_no_snapshot() -> None:
-    async with spine([text_reply("a"), text_reply("b")]) as s:
+    async with spine([text_reply("a"), text_reply("b"), text_reply("c")]) as s:
         agent = s.agent()
         s.prompt.context("state", 1, "v1")
         agent.followup(say("one"))
         await agent.when_idle()
         agent.inject(create_user_message("a note", {"kind": "plugin", "plugin": "@x/other", "form": "notice"}))
-        agent.followup(say("two"))
-        await agent.when_idle()
+        for text in ("two", "three"):
+            agent.followup(say(text))
+            await agent.when_idle()
         sent = [m for m in of_type(agent.session, "user/message") if m["source"].get("form") == "snapshot"]
         assert len(sent) == 1
 
