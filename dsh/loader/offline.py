@@ -16,13 +16,14 @@ from dsh.cordis.errors import describe_error
 from dsh.cordis.schema import ConfigError
 
 from .include import IncludeConfig, include_path
-from .patches import Composition, Layer, Origin, is_group_row
+from .patches import Composition, Layer, Origin
 from .problems import LoadError, Problem
+from .raw_rows import walk_rows
 from .resolve import PluginImportError, ResolveError, load, resolve
 from .row_checks import check_config, row_problem, unknown_keys
 from .rows import Row
 from .sources import PROGRAM, Source
-from .yamlio import YamlMap, dump_yaml
+from .yamlio import dump_yaml
 
 LAUNCHER_SERVICES: Final = frozenset(
     {"events", "registry", "logger", "timer", "loader", "cmdlineArgs", "appExit", "launchEnvironment", "dshHomePath"}
@@ -58,20 +59,12 @@ def show(source: Source, *, user_layers: bool = True, redact: bool = True) -> tu
 def _heading(composition: Composition, row: Any) -> str:
     origin = composition.origin(row) or Origin(PROGRAM)
     layers = list(origin.patched_by)
-    for inner in _rows_below(row):
+    for _, _, inner in walk_rows([row]):
         found = composition.origin(inner)
-        if found is not None:
+        if found is not None and inner is not row:
             layers += [name for name in (found.source, *found.patched_by) if name != origin.source]
     patched = f", patched by {', '.join(dict.fromkeys(layers))}" if layers else ""
     return f"# == {origin.source}{patched}\n"
-
-
-def _rows_below(row: Any) -> Iterator[YamlMap]:
-    if is_group_row(row) and isinstance(row.get("config"), list):
-        for inner in row["config"]:
-            if isinstance(inner, YamlMap):
-                yield inner
-                yield from _rows_below(inner)
 
 
 def _redacted(value: Any) -> Any:

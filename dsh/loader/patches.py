@@ -16,8 +16,8 @@ from typing import Any
 from dsh.cordis.issues import show
 from dsh.cordis.nearest import nearest
 
-from . import names
 from .problems import Problem
+from .raw_rows import is_group_row, walk_rows
 from .yamlio import YamlList, YamlMap, detach, find_mark
 
 
@@ -67,14 +67,6 @@ def compose(rows: Any, source: str, layers: Sequence[Layer] = ()) -> Composition
     return result
 
 
-def is_group_row(row: Any) -> bool:
-    """Whether a raw row is a group, by its name or its `group` key."""
-    if not isinstance(row, Mapping):
-        return False
-    name = row.get("name")
-    return row.get("group") is True or (isinstance(name, str) and names.is_group(name))
-
-
 class _Composer:
     def __init__(self, result: Composition) -> None:
         self._result = result
@@ -82,23 +74,16 @@ class _Composer:
 
     def adopt(self, rows: Sequence[Any], source: str) -> None:
         """Make rows, and the children of groups among them, known under their ids."""
-        for row in rows:
-            if not isinstance(row, YamlMap):
-                continue
+        for _, _, row in walk_rows(rows):
             self._result.origins[id(row)] = Origin(source)
-            row_id = row.get("id")
-            if isinstance(row_id, str):
-                self._index.setdefault(row_id, row)
-            if is_group_row(row) and isinstance(row.get("config"), list):
-                self.adopt(row["config"], source)
+            if isinstance(row.get("id"), str):
+                self._index.setdefault(row["id"], row)
 
     def _forget(self, rows: Any) -> None:
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, YamlMap):
-                if self._index.get(str(row.get("id"))) is row:
-                    del self._index[str(row["id"])]
-                if is_group_row(row):
-                    self._forget(row.get("config"))
+        for _, _, row in walk_rows(rows):
+            row_id = str(row.get("id"))
+            if self._index.get(row_id) is row:
+                del self._index[row_id]
 
     def apply(self, layer: Layer) -> None:
         if layer.items is None:
@@ -170,16 +155,9 @@ class _Composer:
             if mark is not None:
                 target.marks[key] = mark
             if key == "config" and is_group_row(target):
-                self._note_origins(target[key], layer.name)
+                self._result.origins.update((id(row), Origin(layer.name)) for _, _, row in walk_rows(target[key]))
         if changed:
             self._touch(target, layer)
-
-    def _note_origins(self, rows: Any, source: str) -> None:
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, YamlMap):
-                self._result.origins[id(row)] = Origin(source)
-                if is_group_row(row):
-                    self._note_origins(row.get("config"), source)
 
     def _insert(self, layer: Layer, into: YamlList, rows: list[Any]) -> None:
         copies = detach(rows)

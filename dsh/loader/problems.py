@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -74,39 +74,9 @@ class LoadError(HarnessError):
             self.__cause__ = causes[0]
         elif causes:
             self.__cause__ = BaseExceptionGroup("several rows failed", causes)
-
-    @property
-    def first(self) -> Problem:
-        """The first problem."""
-        return self.problems[0] if self.problems else Problem("nothing is known about it")
-
-    @property
-    def file(self) -> str | None:
-        return self.first.file
-
-    @property
-    def line(self) -> int | None:
-        return self.first.line
-
-    @property
-    def row(self) -> str | None:
-        return self.first.row
-
-    @property
-    def key(self) -> str | None:
-        return self.first.key
-
-    @property
-    def stage(self) -> Stage:
-        return self.first.stage
-
-    @property
-    def allowed(self) -> tuple[str, ...]:
-        return self.first.allowed
-
-    @property
-    def nearest(self) -> str | None:
-        return self.first.nearest
+        first = self.problems[0] if self.problems else Problem("nothing is known about it")
+        self.file, self.line, self.row, self.key = first.file, first.line, first.row, first.key
+        self.stage, self.allowed, self.nearest = first.stage, first.allowed, first.nearest
 
 
 def unreadable(error: OSError, shown: str) -> Problem:
@@ -126,9 +96,3 @@ def unparsable(error: YamlError) -> Problem:
         column=error.column or None,
         error=error,
     )
-
-
-def raise_if_any(problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
-    """Raise `LoadError` if there are problems."""
-    if problems:
-        raise LoadError(problems, warnings)

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from dsh.cordis.nearest import nearest
 
-from .patches import Composition, Layer, Origin, compose, is_group_row
+from .patches import Composition, Layer, Origin, compose
 from .problems import LoadError, Problem, unparsable, unreadable
+from .raw_rows import is_group_row, walk_rows
 from .resolve import show_path
 from .rows import ParsedRows, parse_rows
 from .yamlio import Expr, YamlError, YamlList, YamlMap, detach, parse_text, parse_yaml, read_config
@@ -121,14 +122,6 @@ class Source:
             raise UsageError(problems)
 
 
-def _raw_rows(rows: Sequence[Any]) -> Iterator[YamlMap]:
-    for row in rows:
-        if isinstance(row, YamlMap):
-            yield row
-            if is_group_row(row) and isinstance(row.get("config"), list):
-                yield from _raw_rows(row["config"])
-
-
 def _apply_set(composition: Composition, text: str) -> Problem | None:
     """Set one key of one row's config from `ROW.KEY=VALUE`; what is wrong with it otherwise."""
 
@@ -138,7 +131,7 @@ def _apply_set(composition: Composition, text: str) -> Problem | None:
     target, equals, source = text.partition("=")
     if not equals or "." not in target:
         return wrong("expected ROW.KEY=VALUE")
-    rows = {row["id"]: row for row in _raw_rows(composition.rows) if isinstance(row.get("id"), str)}
+    rows = {row["id"]: row for _, _, row in walk_rows(composition.rows) if isinstance(row.get("id"), str)}
     # Ids may contain dots: the longest id that fits is meant.
     row_id = max((known for known in rows if target.startswith(known + ".")), key=len, default=None)
     if row_id is None:
@@ -265,14 +258,7 @@ class Operation:
 
 def _find_list(rows: YamlList, row_id: str) -> tuple[YamlList, int] | None:
     """The list a row stands in, and its position there."""
-    for index, row in enumerate(rows):
-        if isinstance(row, YamlMap) and row.get("id") == row_id:
-            return rows, index
-        if is_group_row(row) and isinstance(row.get("config"), YamlList):
-            found = _find_list(row["config"], row_id)
-            if found is not None:
-                return found
-    return None
+    return next(((place, index) for place, index, row in walk_rows(rows) if row.get("id") == row_id), None)
 
 
 def _children_of(rows: YamlList, group: str | None) -> YamlList | None:

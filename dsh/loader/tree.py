@@ -26,7 +26,6 @@ from .include import make_include
 from .outcomes import outcomes
 from .plan import Plan, Step, make_plan
 from .problems import LoadError, Problem, Stage
-from .resolve import Target, load
 from .row_checks import row_problem
 from .sources import Operation, Reading, Source
 from .transaction import Transaction, changes, commit, mount
@@ -265,10 +264,6 @@ class Loader(Service, name="loader"):
 
         return await self._run(job, "reload")
 
-    def import_plugin(self, entry: Entry) -> Any:
-        """Import a row's plugin by its name again, without mounting it. Raises `PluginImportError`."""
-        return load(entry.target if entry.target is not None else Target("plugin"))
-
     async def _apply(self, plan: Plan) -> None:
         problems = plan.all_problems()
         warnings = [warning for each in plan.walk() for warning in each.warnings]
@@ -352,7 +347,7 @@ class Loader(Service, name="loader"):
                 self.announce(step.entry, "failed")
         return tree
 
-    async def mount(self, path: str | os.PathLike[str], ctx: Context, read_only: bool = True) -> Tree:
+    async def mount(self, path: str | os.PathLike[str], ctx: Context) -> Tree:
         """Mount another file's rows under a context of the caller's, outside of the audit (agent presets).
 
         Nothing is ever written back to it. Raises `LoadError`, with nothing left mounted, if a row is not active or

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dsh.cordis import HarnessError
 from dsh.cordis.nearest import did_you_mean
 from dsh.loader.fileio import atomic_write, file_mode, retry_transient
-from dsh.loader.patches import is_group_row
+from dsh.loader.raw_rows import walk_rows
 from dsh.loader.resolve import show_path
 from dsh.loader.textedit import rewrite
 from dsh.loader.yamlio import JSON_EXPR_KEY, Expr, detach, parse_text, same_value
@@ -130,21 +130,13 @@ def unset_row_value(path: str | os.PathLike[str], row: str, keys: Sequence[str])
 
 def _find(rows: list[Any], row: str, path: str | os.PathLike[str]) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
-    for each in _walk(rows):
+    for _, _, each in walk_rows(rows):
         name = each.get("id", each.get("name"))
         if isinstance(name, str):
             found.setdefault(name, each)
     if row not in found:
         raise WriteBackError(f'{show_path(path)}: no row has the id "{row}"{did_you_mean(row, found)}')
     return found[row]
-
-
-def _walk(rows: list[Any]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        if isinstance(row, dict):
-            yield row
-            if is_group_row(row) and isinstance(row.get("config"), list):
-                yield from _walk(row["config"])
 
 
 def _json_value(value: Any) -> Any:

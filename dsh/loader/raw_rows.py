@@ -1,0 +1,25 @@
+"""Rows as a file says them, before they are checked: plain mappings in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from . import names
+
+
+def is_group_row(row: Any) -> bool:
+    """Whether a raw row is a group, by its name or its `group` key."""
+    if not isinstance(row, Mapping):
+        return False
+    name = row.get("name")
+    return row.get("group") is True or (isinstance(name, str) and names.is_group(name))
+
+
+def walk_rows(rows: Any) -> Iterator[tuple[Any, int, Any]]:
+    """All rows, children of groups after their group: the list each stands in, its position there, the row itself."""
+    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+        if isinstance(row, dict):
+            yield rows, index, row
+            if is_group_row(row):
+                yield from walk_rows(row.get("config"))
