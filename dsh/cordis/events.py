@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, cast, dataclass_transform
+
+from .records import identity_struct
 
 R = TypeVar("R")
 L_contra = TypeVar("L_contra", contravariant=True)
@@ -58,11 +60,11 @@ class EventMeta(type):
     ) -> Any:
         made = super().__new__(mcs, class_name, bases, namespace)
         if "__dataclass_fields__" in namespace:
-            return made  # the slotted twin that dataclass() builds
+            return made  # the slotted twin that identity_struct() builds
         if name is not None:
             mode: Mode = "waterfall_sync" if sync else made.__mode__  # type: ignore[attr-defined]
             made.__event__ = EventInfo(name, mode, scoped_by, veto, single_next)  # type: ignore[attr-defined]
-        return dataclass(slots=True, eq=False)(cast("type", made))
+        return identity_struct(cast("type", made))
 
 
 class Event(metaclass=EventMeta):

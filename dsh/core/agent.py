@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from dsh.cordis import HarnessError
-from dsh.cordis.records import record
+from dsh.cordis.records import record, struct
 
 if TYPE_CHECKING:
     from dsh.cordis import AbortSignal, Context
@@ -85,7 +85,7 @@ class Agent(Protocol):
 Setup = Callable[["Context"], Any]
 
 
-@dataclass(slots=True)
+@struct
 class CreateAgentOptions:
     """How to make an agent on a fresh session.
 
@@ -104,7 +104,7 @@ class CreateAgentOptions:
     reserve: bool = False
 
 
-@dataclass(slots=True)
+@struct
 class ResumeAgentOptions:
     """How to bring a stored session back to life.
 

@@ -7,7 +7,6 @@ and replaces a deployment's piece of the same name. `assemble` gathers them, `re
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from dataclasses import field as data_field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -25,7 +24,7 @@ from dsh.cordis import (
     owned,
 )
 from dsh.cordis.jsonio import snapshot_json
-from dsh.cordis.records import identity_record, record
+from dsh.cordis.records import identity_record, record, struct
 
 from . import tool_texts as texts
 from .prompt_events import SystemPromptAssemble, SystemPromptChange
@@ -66,7 +65,7 @@ VariableProvider: TypeAlias = "Callable[[AssembleContext], str | Awaitable[str |
 ToolProvider: TypeAlias = "Callable[[AssembleContext], ToolSet | Awaitable[ToolSet]]"
 
 
-@dataclass(slots=True)
+@struct
 class PromptText:
     """A section or context of one assembly; `text` is still a template."""
 
@@ -84,7 +83,7 @@ class ToolSet:
     known_names: Collection[str] | None = None
 
 
-@dataclass(slots=True)
+@struct
 class Assembly:
     """A prompt put together for one step. Its lists are its own: editing them changes this step only."""
 

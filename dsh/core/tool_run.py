@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.abort import AbortSignal
 from dsh.cordis.errors import HarnessError
+from dsh.cordis.records import struct
 from dsh.llm.message import freeze_message
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ToolToken:
         return f"<ToolToken {self.call_id}>"
 
 
-@dataclass(slots=True)
+@struct
 class ToolInput:
     """A request to run a tool. `parent` is the token of the call that makes this one, if any.
 

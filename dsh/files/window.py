@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from dsh.cordis.records import record
+from dsh.cordis.records import record, struct
 
 PIECE = 1 << 16
 """A good size for the pieces fed to a window, in characters."""
@@ -19,7 +19,7 @@ class WindowLimits:
     total_bytes: int
 
 
-@dataclass(slots=True)
+@struct
 class LineWindow:
     """Collects lines from number `offset` (1-based) on; feed it the text in pieces.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from dsh.cordis.records import struct
 
 if TYPE_CHECKING:
     from dsh.core.session import Session
 
 
-@dataclass(slots=True)
+@struct
 class Outcome:
     """The result of the turns since ``from_seq``.
 

@@ -8,11 +8,11 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from dsh.cordis import Context, HarnessError
 from dsh.cordis.errors import error_chain
+from dsh.cordis.records import struct
 
 from .audit import audit, masked, report, secrets_of
 from .environment import LaunchEnvironment, inherited_environment
@@ -75,7 +75,7 @@ class AppExit:
         return self._code or 0
 
 
-@dataclass(slots=True)
+@struct
 class App:
     """A running composition."""
 

@@ -10,18 +10,19 @@ The same function composes what boots, what a running tree re-reads and what `ds
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dsh.cordis.issues import show
 from dsh.cordis.nearest import nearest
+from dsh.cordis.records import struct
 
 from .problems import Problem
 from .raw_rows import is_group_row, walk_rows
 from .yamlio import YamlList, YamlMap, detach, find_mark
 
 
-@dataclass(slots=True)
+@struct
 class Layer:
     """One list of patch items, and what it is called in messages."""
 
@@ -29,7 +30,7 @@ class Layer:
     items: Any
 
 
-@dataclass(slots=True)
+@struct
 class Origin:
     """Where a row comes from: the file or layer that brought it, and the layers that changed it since."""
 
@@ -37,7 +38,7 @@ class Origin:
     patched_by: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@struct
 class Composition:
     """Rows after all layers. `origins` is keyed by the identity of each row's mapping."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from dsh.cordis.issues import path_text, show
 from dsh.cordis.nearest import nearest
+from dsh.cordis.records import identity_struct, struct
 
 from . import names
 from .expr import ExprError, check_expr
@@ -17,7 +18,7 @@ from .yamlio import Expr, Mark, YamlMap, find_mark
 ROW_KEYS: Final = ("id", "name", "config", "disabled", "group", "inject", "isolate", "intercept", "label")
 
 
-@dataclass(slots=True, eq=False)
+@identity_struct
 class Row:
     """One checked row. `config` is raw (expressions unevaluated); the config of a group is in `children` instead."""
 
@@ -53,7 +54,7 @@ class Row:
             yield from child.walk()
 
 
-@dataclass(slots=True)
+@struct
 class ParsedRows:
     """The rows of one tree, and what is wrong with them."""
 

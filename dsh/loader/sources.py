@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from dsh.cordis.nearest import nearest
+from dsh.cordis.records import struct
 
 from .patches import Composition, Layer, Origin, compose
 from .problems import LoadError, Problem, unparsable, unreadable
@@ -27,7 +28,7 @@ class UsageError(LoadError):
     code = "USAGE"
 
 
-@dataclass(slots=True)
+@struct
 class Reading:
     """What one read of a source gave. `texts` holds the content of each file, `None` for an absent optional one."""
 
@@ -41,7 +42,7 @@ class Reading:
         return list(self.composition.warnings)
 
 
-@dataclass(slots=True)
+@struct
 class Source:
     """A config file and its layers, lowest first: the file's rows, the sibling `<stem>.patch.yml` if it exists,
     `overlays` (must exist), `inline` patch lists, `sets` (`ROW.KEY=VALUE`), and changes made by the program. Without
@@ -211,7 +212,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 # --- changes made by the program ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@struct
 class Operation:
     """One change that the program made to the rows of a tree; applied again after each read, last of all layers.
 

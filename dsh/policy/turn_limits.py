@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dsh.cordis import ConfigModel, Context, field
+from dsh.cordis.records import struct
 from dsh.core.agent_events import AgentPreStep, Enter, Reject
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Config(ConfigModel):
     max_turn_seconds: int | None = field(None, min=1, live=True, unit="s", description="Time since the turn began")
 
 
-@dataclass(slots=True)
+@struct
 class _Turn:
     """What one agent's current turn has used up; `read` is the number of the first log event not looked at."""
 

@@ -7,10 +7,11 @@ any layout of packed rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis.jsonio import JsonDecodeError, JsonObject, NotJsonError, decode, encode
+from dsh.cordis.records import struct
 from dsh.core.packed_rows import MalformedRowError, is_packed, pack, unpack
 from dsh.core.session_event import SESSION_FORMAT_VERSION, InvalidEnvelopeError, SessionEvent
 from dsh.core.session_header import SessionHeader, SessionHeaderError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 RETIRED_HEADER_KEYS: Final = ("sandboxMode", "approvalPolicy")
 
 
-@dataclass(slots=True)
+@struct
 class DecodedLog:
     """The content of an artifact.
 

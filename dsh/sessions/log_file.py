@@ -11,9 +11,9 @@ import gc
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from dsh.cordis.records import struct
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
 from dsh.sessions.errors import SessionCollisionError, SessionPersistenceCorruptionError
@@ -27,7 +27,7 @@ _READ_TRIES: Final = 8
 _HEAD_BYTES: Final = 4096
 
 
-@dataclass(slots=True)
+@struct
 class StoredLog:
     """A log as read. size: bytes of the file; path: where it was; the rest as in DecodedLog."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
+from dsh.cordis.records import identity_struct, struct
 from dsh.core.session import Session
 from dsh.sessions.backend import Hold
 
 
-@dataclass(slots=True, eq=False)
+@identity_struct
 class Reservation:
     """The exclusive right to bring one session to life. stored: events of it that are on disk.
 
@@ -23,7 +23,7 @@ class Reservation:
     fresh: bool = False
 
 
-@dataclass(slots=True)
+@struct
 class Warm:
     """A loaded session that nobody uses. seq: its length when it was loaded; revision: of the log behind it."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode
-from dsh.cordis.records import record
+from dsh.cordis.records import record, struct
 from dsh.core.session_header import SessionHeader
 from dsh.sessions.errors import (
     AmbiguousSessionError,
@@ -76,7 +76,7 @@ class UnreadableSession:
     error: Exception | None = None
 
 
-@dataclass(slots=True)
+@struct
 class Listing:
     """What stands below a root: `sessions` with the latest activity first, and what could not be read."""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dsh.cordis.errors import describe_error
+from dsh.cordis.records import struct
 from dsh.sessions.errors import SessionPersistenceCorruptionError, SessionPersistenceError
 from dsh.sessions.lease import LeaseState, probe
 from dsh.sessions.loading import to_session
@@ -18,7 +19,7 @@ from dsh.sessions.paths import decode_id
 from dsh.sessions.stored import check_place, find_artifact, list_stored, reason_of
 
 
-@dataclass(slots=True)
+@struct
 class VerifyReport:
     """What was found in one log.
 

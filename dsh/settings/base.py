@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from dsh.cordis import ConfigError, ConfigModel, Context, Emit, InvariantError, owned
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import JsonObject, json_equal, snapshot_json, thaw
+from dsh.cordis.records import identity_struct
 from dsh.core.seams import Settings, SettingsScope
 from dsh.settings.chain import Chain
 from dsh.settings.sections import (
@@ -52,7 +53,7 @@ class SettingsDocumentUpdated(Emit, name="settings/document-updated"):
     revision: int
 
 
-@dataclass(slots=True, eq=False)
+@identity_struct
 class _Watcher:
     callback: Callable[[Any, Any], Any]
     stopped: bool = False
@@ -60,7 +61,7 @@ class _Watcher:
     queue: deque[tuple[Any, Any]] = field(default_factory=deque)
 
 
-@dataclass(slots=True, eq=False)
+@identity_struct
 class _Registration:
     ns: str
     schema: type[ConfigModel]
