@@ -129,8 +129,10 @@ class ConfiguredAgents:
         """Return once every start has ended, or waits for a persistence that the composition does not have."""
         while starting := [one.starting for one in self._started.values() if one.starting and one.is_starting]:
             parked = self._loop.tasks.start(self._parked.wait(), name="agentLoop: a start waits for persistence")
-            await asyncio.wait({*starting, parked}, return_when=asyncio.FIRST_COMPLETED)
-            parked.cancel()
+            try:
+                await asyncio.wait({*starting, parked}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                parked.cancel()
             self._parked.clear()
 
     def failures(self) -> list[tuple[str, BaseException]]:
@@ -280,8 +282,10 @@ class ConfiguredAgents:
                     gone.set()
 
             undo = self._loop.ctx.on(SessionDisposed, left, global_=True)
-            await gone.wait()
-            undo()
+            try:
+                await gone.wait()
+            finally:
+                undo()
 
     def _meta(self, row: AgentRow) -> dict[str, Any]:
         """A fresh session's workspace: the row's, relative to the config's folder, else where the process runs."""

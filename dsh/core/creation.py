@@ -238,11 +238,11 @@ class Lifecycle:
             self._detach_agent()
         if self._detach_session is not None:
             self._detach_session()
-        if self._preparation is not None:
-            self._preparation.release()
         self._quiet = True
         self._loop.lifecycles.discard(self)
         self._release_owner()
+        if self._preparation is not None:
+            self._preparation.release()  # last: it is foreign code and may raise
 
     def _owner_left(self) -> Awaitable[None] | None:
         if self._quiet:

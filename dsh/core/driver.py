@@ -35,7 +35,7 @@ from .inbox import Claim, Inbox
 from .request_builder import BuiltRequest, RequestBuilder
 from .runtime_context import RuntimeContext
 from .system_prompt import AssembleContext, render_prompt
-from .tasks import TaskOwner
+from .tasks import TaskOwner, stops_host
 from .tool_batch import ToolBatch
 
 if TYPE_CHECKING:
@@ -146,12 +146,11 @@ class Driver:
             raise
 
         async def run() -> T:
-            try:
-                return await work
-            finally:
-                self._end_activity()
+            return await work
 
-        return self.tasks.start(run(), name=f"maintenance {self.id}")
+        task = self.tasks.start(run(), name=f"maintenance {self.id}")
+        task.add_done_callback(lambda _: self._end_activity())  # also when it is cancelled before it ran
+        return task
 
     # -- activity -------------------------------------------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class Driver:
                 self.inbox.claim("next-step", turn.number, turn.claim)
         except BaseException as error:
             go_on = False
-            if host_stops := _stops_host(error):  # close the brackets, then let it
+            if host_stops := stops_host(error):  # close the brackets, then let it
                 self._abort.abort(DISPOSED)
             if signal.aborted:
                 end = {"kind": "aborted", "reason": self._abort_cause()}
@@ -284,7 +283,7 @@ class Driver:
             except Exception as error:
                 go_on = False
                 self._report(error, turn.number, turn.step)
-        return go_on
+        return go_on and not signal.aborted  # an observer of the end may have cancelled
 
     async def _decide_step(self, turn: Turn, signal: AbortSignal) -> tuple[Assembly, Enter | Reject]:
         """Assemble the prompt and let ``agent/pre-step`` decide what enters the next step."""
@@ -317,22 +316,22 @@ class Driver:
         always breaks must not block the queue.
         """
         failed = not self._abort.signal.aborted
-        try:
-            for target, messages in turn.claim.items():
-                kept = []
-                for message in messages:
-                    if not self._drop_claim and not (failed and message["id"] in self._failed_once):
-                        kept.append(message)
-                        continue
-                    self._notify(InboxDiscarded(agent=self, message=message))
-                    if not self._drop_claim:
-                        text = f'message "{message["id"]}" was discarded: its step failed to start twice'
-                        self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn.number, turn.step)
-                if failed:
-                    self._failed_once.update(message["id"] for message in kept)
+        for target, messages in turn.claim.items():
+            kept = []
+            for message in messages:
+                if not self._drop_claim and not (failed and message["id"] in self._failed_once):
+                    kept.append(message)
+                    continue
+                self._notify(InboxDiscarded(agent=self, message=message))
+                if not self._drop_claim:
+                    text = f'message "{message["id"]}" was discarded: its step failed to start twice'
+                    self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn.number, turn.step)
+            if failed:
+                self._failed_once.update(message["id"] for message in kept)
+            try:
                 self.inbox.splice(target, 0, 0, kept)
-        except Exception as error:
-            self._report(error, turn.number, turn.step)
+            except Exception as error:
+                self._report(error, turn.number, turn.step)
         turn.claim.settle()
 
     # -- step -----------------------------------------------------------------------------------------------------
@@ -471,14 +470,6 @@ def _last_turn(session: Session) -> int:
             number: int = event.data["turn"]
             return number
     return 0
-
-
-def _stops_host(error: BaseException) -> bool:
-    """Whether this very task is being ended, as against code that failed, be it with somebody else's cancellation."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return not isinstance(error, Exception)
 
 
 def _failure_of(error: BaseException) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from dsh.cordis import HarnessError
 
@@ -17,13 +18,22 @@ T = TypeVar("T")
 
 
 class Boundary:
-    """One entry into an initiator scope, linked to the one it was entered from."""
+    """One entry into an initiator scope, linked to the one it was entered from.
 
-    __slots__ = ("agent", "parent")
+    Connections and timers keep the context they were made in, often for longer than an agent lives: hence the weak
+    reference.
+    """
+
+    __slots__ = ("_agent", "parent")
 
     def __init__(self, agent: Agent | None, parent: Boundary | None) -> None:
-        self.agent = agent
+        self._agent = None if agent is None else ref(agent)
         self.parent = parent
+
+    @property
+    def agent(self) -> Agent | None:
+        """Whom it was entered for; nobody once that agent is gone."""
+        return None if self._agent is None else self._agent()
 
 
 class InitiatorScope:

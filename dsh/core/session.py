@@ -161,7 +161,7 @@ class Session:
         try:
             data = snapshot_json(data)
         except NotJsonError as error:
-            raise SessionError(f'session event "{type}" carries non-JSON-serializable data: {error}') from error
+            raise SessionError(f'session event "{type}" carries non-JSON-serializable data') from error
         if type.startswith("request/header"):
             refuse_legacy_header(type, data, f'session event "{type}"')
         sources: tuple[int, ...] | None = None

@@ -1,10 +1,9 @@
-"""The one way the spine starts a task: named, owned, awaited."""
+"""The one way the spine starts a task (named, owned, awaited), and how it tells its end from a failure inside."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextvars import Context as VarContext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,11 +19,9 @@ class TaskOwner:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(
-        self, coroutine: Coroutine[Any, Any, T], *, name: str, context: VarContext | None = None
-    ) -> asyncio.Task[T]:
+    def start(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Run ``coroutine`` as a task that this owner keeps alive."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name, context=context)
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -37,3 +34,20 @@ class TaskOwner:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+def cancel_count() -> int:
+    """How often the running task was asked to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+def stops_host(error: BaseException, cancels_before: int = 0) -> bool:
+    """Whether the running task is being ended or the process interrupted, as against code that failed.
+
+    A ``CancelledError`` that nobody asked this task for, since it had been asked ``cancels_before`` times, is the
+    failure of whatever raised it; so is a library's ``SystemExit``.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return cancel_count() > cancels_before
+    return isinstance(error, (KeyboardInterrupt, GeneratorExit))

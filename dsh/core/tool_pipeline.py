@@ -20,6 +20,7 @@ from dsh.llm.message import freeze_message
 
 from . import tool_texts as texts
 from .seams import Approval
+from .tasks import cancel_count, stops_host
 from .tool_errors import ToolNotFoundError, ToolOutputError
 from .tool_events import (
     ACCEPT,
@@ -121,7 +122,7 @@ class ToolExecution:
         """Ask policy and guards. True: a body must be dispatched; False: the call is settled, `commit()` it."""
         if self._result is not None:
             return False
-        before = _cancel_count()
+        before = cancel_count()
         try:
             reason = await self._policy()
         except BaseException as error:
@@ -141,7 +142,7 @@ class ToolExecution:
             self._settle(_aborted(False))
             return
         run = self.run
-        before = _cancel_count()
+        before = cancel_count()
         run._signal_open = True
         try:
             answer = await self._host.ctx.waterfall(ToolsExecute(exec=run), self._body)
@@ -303,7 +304,7 @@ class ToolExecution:
 
     async def _post(self) -> None:
         result = self._settled()
-        before = _cancel_count()
+        before = cancel_count()
         try:
             decision = await self._host.ctx.waterfall(ToolsPostExecute(exec=self.run, result=result), _accept)
             judged = result if decision is ACCEPT else self._judge(decision, result)
@@ -382,7 +383,7 @@ class ToolExecution:
     def _settle_fault(self, error: BaseException, cancels_before: int) -> None:
         """Settle for good with what went wrong around the body; re-raise when it is the host that is being stopped."""
         contexts = self._result.additional_contexts if self._result is not None else ()
-        if _stops_host(error, cancels_before):
+        if stops_host(error, cancels_before):
             self._settle(_aborted(self._started, contexts), final=True)
             raise error
         run = self.run
@@ -407,12 +408,12 @@ async def _in_own_task(definition: ToolDefinition, run: ToolRun) -> tuple[Any, B
     A cancellation of the waiting task reaches the body; it is raised here after the body has ended.
     """
     host = asyncio.current_task()
-    before = _cancel_count()
+    before = cancel_count()
     task = asyncio.get_running_loop().create_task(_run_body(definition, run), name=f"tool {run.name} {run.call_id}")
     try:
         outcome = await task
     except asyncio.CancelledError as error:
-        if _stops_host(error, before):
+        if stops_host(error, before):
             raise
         return None, error
     if host is not None and host.cancelling() > before:
@@ -427,25 +428,10 @@ async def _run_body(definition: ToolDefinition, run: ToolRun) -> tuple[Any, Base
         if hasattr(value, "__await__"):
             value = await value
     except BaseException as error:
-        if _stops_host(error, 0):
+        if stops_host(error):
             raise
         return None, error
     return value, None
-
-
-def _cancel_count() -> int:
-    task = asyncio.current_task()
-    return task.cancelling() if task is not None else 0
-
-
-def _stops_host(error: BaseException, cancels_before: int) -> bool:
-    """Whether the surrounding task is being cancelled or the process interrupted, as against code that failed.
-
-    A `CancelledError` that nobody asked this task for is the failure of whatever raised it.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        return _cancel_count() > cancels_before
-    return isinstance(error, (KeyboardInterrupt, GeneratorExit))
 
 
 def _aborted(started: bool, contexts: tuple[Message, ...] = ()) -> ToolResult:
