@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import describe_error
 from .services import Realm
@@ -11,6 +11,8 @@ from .services import Realm
 if TYPE_CHECKING:
     from .fiber import Fiber
     from .runtime import Runtime
+
+N = TypeVar("N", bound=Hashable)
 
 
 def inspect_root(runtime: Runtime) -> dict[str, Any]:
@@ -76,20 +78,24 @@ def dependency_cycles(fibers: list[Fiber]) -> list[list[str]]:
     for fiber in waiting:
         for name in fiber.spec.provides if fiber.spec is not None else ():
             providers.setdefault(name, []).append(fiber)
-    cycles: list[list[str]] = []
-    done: set[Fiber] = set()
 
-    def visit(fiber: Fiber, path: list[Fiber]) -> None:
-        if fiber in path:
-            cycles.append([each.display_name for each in path[path.index(fiber) :]])
-            return
-        if fiber in done:
-            return
-        for name in fiber.missing():
-            for provider in providers.get(name, ()):
-                visit(provider, [*path, fiber])
-        done.add(fiber)
+    def after(fiber: Fiber) -> list[Fiber]:
+        return [provider for name in fiber.missing() for provider in providers.get(name, ())]
 
-    for fiber in waiting:
-        visit(fiber, [])
-    return cycles
+    return [[fiber.display_name for fiber in ring] for ring in rings(waiting, after)]
+
+
+def rings(nodes: Iterable[N], after: Callable[[N], Iterable[N]]) -> Iterator[list[N]]:
+    """The ways that lead from a node over what comes `after` it back to itself."""
+    done: set[N] = set()
+
+    def visit(node: N, path: list[N]) -> Iterator[list[N]]:
+        if node in path:
+            yield path[path.index(node) :]
+        elif node not in done:
+            for following in after(node):
+                yield from visit(following, [*path, node])
+            done.add(node)
+
+    for node in nodes:
+        yield from visit(node, [])

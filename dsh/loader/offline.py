@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
-from dsh.cordis import CordisError, resolve_plugin
+from dsh.cordis import Context, plugin
 from dsh.cordis.errors import describe_error
+from dsh.cordis.inspection import rings
 from dsh.cordis.schema import ConfigError
 
 from .include import IncludeConfig, include_path
 from .patches import Composition, Layer, Origin
 from .problems import LoadError, Problem
 from .raw_rows import walk_rows
-from .resolve import PluginImportError, ResolveError, load, resolve
-from .row_checks import check_config, row_problem, unknown_keys
+from .row_checks import check_config, find_plugin, row_problem, unknown_keys
 from .rows import Row
 from .sources import PROGRAM, Source
 from .yamlio import dump_yaml
@@ -126,6 +126,11 @@ def check(source: Source) -> CheckResult:
     return result
 
 
+@plugin(name="include", Config=IncludeConfig)
+def _include(ctx: Context, config: IncludeConfig) -> None:
+    """Stands for the plugin of include rows, which needs a running loader."""
+
+
 class _Checker:
     def __init__(self, result: CheckResult, candidates: list[_Candidate]) -> None:
         self._result = result
@@ -152,43 +157,24 @@ class _Checker:
             for child in row.children:
                 self._check_row(source, child, injected, trees)
             return
-        try:
-            target = resolve(row.name, source.base_dir)
-        except ResolveError as error:
-            problem = row_problem(source, row, describe_error(error), "import", ("name",), nearest=error.nearest)
-            self._result.problems.append(problem)
+        found = find_plugin(source, row, _include)
+        self._result.problems += [found.problem] if found.problem is not None else []
+        self._result.warnings += [found.warning] if found.warning is not None else []
+        if found.spec is None:
             return
-        if target.kind == "skipped":
-            message = "it belongs to a browser page; the row is kept and not mounted"
-            self._result.warnings.append(row_problem(source, row, message, "import"))
-        elif target.kind == "include":
-            self._check_include(source, row, trees)
-        else:
-            self._check_plugin(source, row, target, injected)
-
-    def _check_plugin(self, source: Source, row: Row, target: Any, injected: Mapping[str, Any]) -> None:
-        try:
-            plugin = load(target)
-            spec = resolve_plugin(plugin)
-        except (PluginImportError, CordisError) as error:
-            problem = row_problem(source, row, describe_error(error), "import", error=error.__cause__ or error)
-            self._result.problems.append(problem)
-            return
-        self._result.warnings += unknown_keys(source, row, spec.Config)
-        problems, warnings = check_config(source, row, spec.Config)
+        self._result.warnings += unknown_keys(source, row, found.spec.Config)
+        problems, warnings = check_config(source, row, found.spec.Config)
         self._result.problems += problems
         self._result.warnings += warnings
-        found, opaque = provided_names(sys.modules.get(target.module or ""))
-        needs = {*spec.needs, *injected}
-        self._candidates.append(_Candidate(source, row, needs, {*spec.provides, *found}, opaque))
+        if found.plugin is not _include:
+            assert found.target is not None
+            provided, opaque = provided_names(sys.modules.get(found.target.module or ""))
+            needs = {*found.spec.needs, *injected}
+            self._candidates.append(_Candidate(source, row, needs, {*found.spec.provides, *provided}, opaque))
+        elif not problems:
+            self._check_include(source, row, trees)
 
     def _check_include(self, source: Source, row: Row, trees: list[Source]) -> None:
-        self._result.warnings += unknown_keys(source, row, IncludeConfig)
-        problems, warnings = check_config(source, row, IncludeConfig)
-        self._result.problems += problems
-        self._result.warnings += warnings
-        if problems:
-            return
         config = IncludeConfig.validate(row.config)
         address = source.prefix + row.id
         inner = Source(include_path(config, source.base_dir), initial=config.initial, prefix=address + ":")
@@ -223,22 +209,12 @@ def _cycles(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
     for each in candidates:
         for name in each.provides:
             providers.setdefault(name, []).append(each)
-    done: set[_Candidate] = set()
 
-    def visit(each: _Candidate, path: list[_Candidate]) -> Iterator[list[_Candidate]]:
-        if each in path:
-            yield path[path.index(each) :]
-            return
-        if each in done:
-            return
-        for service in sorted(each.needs - each.provides):
-            found = providers.get(service, [])
-            if len(found) == 1:
-                yield from visit(found[0], [*path, each])
-        done.add(each)
+    def after(each: _Candidate) -> list[_Candidate]:
+        found = [providers.get(service, []) for service in sorted(each.needs - each.provides)]
+        return [only[0] for only in found if len(only) == 1]
 
-    for each in candidates:
-        yield from visit(each, [])
+    return rings(candidates, after)
 
 
 def provided_names(module: ModuleType | None) -> tuple[set[str], bool]:

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from dsh.cordis import CordisError, resolve_plugin
-from dsh.cordis.errors import describe_error
-
 from .entries import Entry, Shape, Tree, derive, same_shape, shape_of
 from .expr import ExprError, evaluate, truthy
 from .include import IncludeConfig, inline_layers
 from .patches import Layer
 from .problems import LoadError, Problem
-from .resolve import PluginImportError, ResolveError, Target, load, resolve
-from .row_checks import check_config, row_problem, unknown_keys
+from .resolve import Target
+from .row_checks import check_config, find_plugin, row_problem, unknown_keys
 from .rows import Row
 from .sources import Reading
 from .yamlio import Expr, same_value
@@ -170,23 +167,14 @@ class _Planner:
         entry, row = step.entry, step.row
         if not step.is_new and entry.plugin is not None and entry.row.name == row.name and entry.target is not None:
             step.target, step.plugin = entry.target, entry.plugin
+            step.spec = self._tree.loader.ctx.runtime.registry.spec(entry.plugin)
             return
-        try:
-            step.target = resolve(row.name, self._tree.base_dir)
-            if step.target.kind == "skipped":
-                message = "it belongs to a browser page; the row is kept and not mounted"
-                self._plan.warnings.append(row_problem(self._tree.source, row, message, "import"))
-            elif step.target.kind == "include":
-                step.plugin = self._tree.loader.include
-            else:
-                step.plugin = load(step.target)
-                step.spec = resolve_plugin(step.plugin)
-        except ResolveError as error:
-            text = describe_error(error)
-            self._refuse(step, row_problem(self._tree.source, row, text, "import", ("name",), nearest=error.nearest))
-        except (PluginImportError, CordisError) as error:
-            text, cause = describe_error(error), error.__cause__ or error
-            self._refuse(step, row_problem(self._tree.source, row, text, "import", error=cause))
+        found = find_plugin(self._tree.source, row, self._tree.loader.include)
+        step.target, step.plugin, step.spec = found.target, found.plugin, found.spec
+        if found.problem is not None:
+            self._refuse(step, found.problem)
+        if found.warning is not None:
+            self._plan.warnings.append(found.warning)
 
     def _decide(self, step: Step) -> None:
         entry, row = step.entry, step.row
@@ -215,14 +203,9 @@ class _Planner:
             self._refuse(step, problem)
         self._plan.warnings += warnings
 
-    def _config_type(self, step: Step) -> Any:
-        if step.plugin is None or step.problems:
-            return None
-        return (
-            IncludeConfig
-            if step.plugin is self._tree.loader.include
-            else (step.spec or resolve_plugin(step.plugin)).Config
-        )
+    @staticmethod
+    def _config_type(step: Step) -> Any:
+        return None if step.spec is None or step.problems else step.spec.Config
 
     def _plan_include(self, step: Step, subtree: Tree) -> None:
         """An include whose patches change keeps its tree; the tree is edited along."""

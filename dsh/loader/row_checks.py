@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from dsh.cordis import CordisError, resolve_plugin
+from dsh.cordis.errors import describe_error
 from dsh.cordis.issues import path_text
 from dsh.cordis.nearest import nearest
+from dsh.cordis.plugins import PluginSpec
 from dsh.cordis.schema import ConfigError, ConfigIssue, ConfigModel, inspect_config, validate_config
 
 from .problems import Problem, Stage
+from .resolve import PluginImportError, ResolveError, Target, load, resolve
 from .rows import ROW_KEYS, Row
 from .sources import Source
 from .yamlio import Expr
@@ -38,6 +43,35 @@ def issue_problem(source: Source, row: Row, issue: tuple[str, str], **extra: Any
         return row_problem(source, row, f"{path}: {message}" if path else message, "config", ("config",), **extra)
     extra.update(allowed=issue.allowed, nearest=issue.nearest)
     return row_problem(source, row, issue.message, "config", ("config", *issue.keys), **extra)
+
+
+@dataclass(slots=True)
+class Found:
+    """What the name of a row leads to; `problem` says why it leads nowhere, `warning` why nothing is mounted."""
+
+    target: Target | None = None
+    plugin: Any = None
+    spec: PluginSpec | None = None
+    problem: Problem | None = None
+    warning: Problem | None = None
+
+
+def find_plugin(source: Source, row: Row, include: Any) -> Found:
+    """Resolve and import the plugin of a row that is no group; `include` is the plugin of include rows."""
+    found = Found()
+    try:
+        found.target = resolve(row.name, source.base_dir)
+        if found.target.kind == "skipped":
+            message = "it belongs to a browser page; the row is kept and not mounted"
+            found.warning = row_problem(source, row, message, "import")
+        else:
+            found.plugin = include if found.target.kind == "include" else load(found.target)
+            found.spec = resolve_plugin(found.plugin)
+    except ResolveError as error:
+        found.problem = row_problem(source, row, describe_error(error), "import", ("name",), nearest=error.nearest)
+    except (PluginImportError, CordisError) as error:
+        found.problem = row_problem(source, row, describe_error(error), "import", error=error.__cause__ or error)
+    return found
 
 
 def check_config(source: Source, row: Row, declared: Any) -> tuple[list[Problem], list[Problem]]:

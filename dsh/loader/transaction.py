@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from dsh.cordis import Fiber, FiberState, resolve_plugin
+from dsh.cordis import Fiber, FiberState
 
 from .entries import Entry, Tree
 from .events import EntryChange
@@ -93,9 +93,8 @@ class Transaction:
         """Leaving rows that provide what a starting row is known to provide."""
         incoming: set[Any] = set()
         for step in self._steps:
-            if step.starts and step.plugin is not None:
-                provides = resolve_plugin(step.plugin).provides
-                incoming |= {(name, step.base.realm(name)) for name in provides}
+            if step.starts and step.spec is not None:
+                incoming |= {(name, step.base.realm(name)) for name in step.spec.provides}
         return [
             step
             for step in self._steps

@@ -14,7 +14,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dsh.cordis import ConfigResolve, Context, Fiber, FiberState, PluginChanged, Service, StatusChanged
+from dsh.cordis import ConfigResolve, Context, Fiber, FiberState, PluginChanged, Service, StatusChanged, resolve_plugin
 from dsh.cordis.nearest import did_you_mean
 from dsh.cordis.records import record
 
@@ -489,6 +489,7 @@ def _kept(entry: Entry, plugin: Any) -> Step:
         enabled=True,
         target=entry.target,
         plugin=entry.plugin if plugin is None else plugin,
+        spec=None if plugin is None else resolve_plugin(plugin),
         base=entry.base,
         shape=entry.shape,
         injected=entry.injected,
