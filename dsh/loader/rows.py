@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -89,16 +89,13 @@ class _Reader:
         self._file = file
         self._prefix = prefix
 
-    # --- reporting
-
-    def _problem(self, row: str | None, source: Any, keys: Sequence[str | int], message: str, **extra: Any) -> Problem:
-        mark = find_mark(source, keys)
+    def _refuse(self, row: str | None, source: Any, keys: Sequence[str | int], message: str, **extra: Any) -> None:
         address = None if row is None else self._prefix + row
         problem = Problem(message, file=self._file, row=address, key=path_text(tuple(keys)) or None, **extra)
-        return problem.at(mark)
+        self._result.problems.append(problem.at(find_mark(source, keys)))
 
-    def _refuse(self, row: str | None, source: Any, keys: Sequence[str | int], message: str, **extra: Any) -> None:
-        self._result.problems.append(self._problem(row, source, keys, message, **extra))
+    def _refuse_value(self, row: Row, keys: Sequence[str | int], value: Any, wanted: str, **extra: Any) -> None:
+        self._refuse(row.id, row.source, keys, _literal(str(keys[-1]), value, wanted), **extra)
 
     # --- reading
 
@@ -130,15 +127,13 @@ class _Reader:
         derived = not isinstance(given_id, str)
         if derived:
             counts[name] = counts.get(name, 0) + 1
-        row_id = (
-            f"{group}/{name}#{counts[name]}" if derived and group else f"{name}#{counts[name]}" if derived else given_id
-        )
-        row = Row(str(row_id), name, source, derived_id=derived)
+        local_id = f"{name}#{counts[name]}" if derived else str(given_id)
+        row = Row(f"{group}/{local_id}" if derived and group else local_id, name, source, derived_id=derived)
         row.disabled = self._disabled(row)
         row.is_group = self._flag(row, "group") or names.is_group(name)
         row.inject = self._inject(row)
-        row.isolate = self._isolate(row)
-        row.intercept = self._intercept(row)
+        row.isolate = self._services(row, "isolate")
+        row.intercept = self._services(row, "intercept")
         row.label = source["label"] if isinstance(source.get("label"), str) else None
         row.unknown = tuple(key for key in source if key not in ROW_KEYS)
         if row.is_group:
@@ -153,9 +148,8 @@ class _Reader:
         if config is None:
             return ()
         if not isinstance(config, list):
-            self._refuse(
-                row.id, row.source, ["config"], f"the config of a group is its list of rows, got {show(config)}"
-            )
+            message = f"the config of a group is its list of rows, got {show(config)}"
+            self._refuse(row.id, row.source, ["config"], message)
             return ()
         return tuple(self.read_list(config, row.id))
 
@@ -164,82 +158,37 @@ class _Reader:
         if isinstance(value, Expr):
             self._check_expressions(row, value, ["disabled"])
             return value
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        self._refuse(row.id, row.source, ["disabled"], f"must be true, false or an expression, got {show(value)}",
-                     allowed=("true", "false"))  # fmt: skip
-        return False
+        return self._flag(row, "disabled", "true, false or an expression")
 
-    def _flag(self, row: Row, key: str) -> bool:
+    def _flag(self, row: Row, key: str, wanted: str = "true or false") -> bool:
         value = row.source.get(key)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        self._refuse(row.id, row.source, [key], _literal(key, value, "true or false"), allowed=("true", "false"))
-        return False
+        if value is not None and not isinstance(value, bool):
+            self._refuse_value(row, [key], value, wanted, allowed=("true", "false"))
+        return value is True
 
     def _inject(self, row: Row) -> dict[str, Any]:
         value = row.source.get("inject")
-        if value is None:
-            return {}
         if isinstance(value, list) and all(isinstance(item, str) and item for item in value):
             return dict.fromkeys(value)
-        if not isinstance(value, Mapping):
-            self._refuse(
-                row.id, row.source, ["inject"], _literal("inject", value, "a list of service names, or a mapping")
-            )
-            return {}
-        needs: dict[str, Any] = {}
-        for service, config in value.items():
-            if config is None or config is True:
-                needs[service] = None
-            elif isinstance(config, Mapping) and not self._has_expression(row, config, ["inject", service]):
-                needs[service] = config
-            elif not isinstance(config, Mapping) and config is not False:
-                message = _literal(service, config, "null, true or a mapping for that service")
-                self._refuse(row.id, row.source, ["inject", service], message)
-        return needs
+        return {name: None if item is True else item for name, item in self._services(row, "inject").items()}
 
-    def _isolate(self, row: Row) -> dict[str, bool | str]:
-        value = row.source.get("isolate")
+    def _services(self, row: Row, key: str) -> dict[str, Any]:
+        """A mapping from services to values that hold no expression; `false` leaves a service out."""
+        value = row.source.get(key)
         if value is None:
             return {}
+        wanted, wanted_item, accepts = _SERVICE_KEYS[key]
         if not isinstance(value, Mapping):
-            self._refuse(
-                row.id, row.source, ["isolate"], _literal("isolate", value, "a mapping from service to true or a label")
-            )
+            self._refuse_value(row, [key], value, wanted)
             return {}
-        realms: dict[str, bool | str] = {}
-        for service, label in value.items():
-            if label is True or (isinstance(label, str) and label):
-                realms[service] = label
-            elif label is not False and label is not None:
-                self._refuse(
-                    row.id,
-                    row.source,
-                    ["isolate", service],
-                    _literal(service, label, "true or the label of a shared realm"),
-                )
-        return realms
-
-    def _intercept(self, row: Row) -> dict[str, Any]:
-        value = row.source.get("intercept")
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping):
-            self._refuse(
-                row.id,
-                row.source,
-                ["intercept"],
-                _literal("intercept", value, "a mapping from service to its settings"),
-            )
-            return {}
-        settings: dict[str, Any] = {}
-        for service, config in value.items():
-            if not isinstance(config, Mapping):
-                self._refuse(row.id, row.source, ["intercept", service], _literal(service, config, "a mapping"))
-            elif not self._has_expression(row, config, ["intercept", service]):
-                settings[service] = config
-        return settings
+        found: dict[str, Any] = {}
+        for service, item in value.items():
+            if accepts(item):
+                if not self._has_expression(row, item, [key, service]):
+                    found[service] = item
+            elif item is not False and item is not None:
+                self._refuse_value(row, [key, service], item, wanted_item)
+        return found
 
     # --- expressions
 
@@ -258,7 +207,7 @@ class _Reader:
 
     def _has_expression(self, row: Row, value: Any, keys: list[str | int]) -> bool:
         if isinstance(value, Expr):
-            self._refuse(row.id, row.source, keys, _literal(str(keys[-1]), value, "a plain value"))
+            self._refuse_value(row, keys, value, "a plain value")
             return True
         items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
         found = [self._has_expression(row, item, [*keys, key]) for key, item in items]
@@ -274,6 +223,26 @@ class _Reader:
             if first is not row:
                 place = f" (the other is at {first.mark})" if first.mark else ""
                 self._refuse(row.id, row.source, ["id"] if "id" in row.source else [], f"the id stands twice{place}")
+
+
+_SERVICE_KEYS: Final[Mapping[str, tuple[str, str, Callable[[Any], bool]]]] = {
+    "inject": (
+        "a list of service names, or a mapping",
+        "null, true or a mapping for that service",
+        lambda item: item is None or item is True or isinstance(item, Mapping),
+    ),
+    "isolate": (
+        "a mapping from service to true or a label",
+        "true or the label of a shared realm",
+        lambda item: item is True or (isinstance(item, str) and item != ""),
+    ),
+    "intercept": (
+        "a mapping from service to its settings",
+        "a mapping",
+        lambda item: isinstance(item, Mapping),
+    ),
+}
+"""Keys that say something of services: what they take, what they take for one service, and the test for that."""
 
 
 def _literal(key: str, value: Any, wanted: str) -> str:
