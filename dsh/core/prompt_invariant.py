@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dsh.cordis import Context
 
 from .invariants import Fail, Invariants
-from .prompt_events import SystemPromptAssemble
 from .prompt_render import VARIABLE_NAME
-from .system_prompt import Assembly, PromptText
+from .system_prompt import Assembly, PromptText, SystemPromptAssemble
 
 PACKAGE = "@deepseek-ai/dsh-system-prompt"
 

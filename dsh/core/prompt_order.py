@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from . import tool_texts as texts
+from . import texts
 from .prompt_render import PromptError
 
 if TYPE_CHECKING:

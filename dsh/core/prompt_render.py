@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dsh.cordis.errors import HarnessError
 
-from . import tool_texts as texts
+from . import texts
 
 if TYPE_CHECKING:
     from .system_prompt import Assembly, PromptText

@@ -17,17 +17,18 @@ from dsh.cordis import (
     ConfigModel,
     Context,
     Disposer,
+    Emit,
     NamedEntries,
     ScopedLayers,
     Service,
+    Waterfall,
     field,
     owned,
 )
 from dsh.cordis.jsonio import snapshot_json
 from dsh.cordis.records import identity_record, record, struct
 
-from . import tool_texts as texts
-from .prompt_events import SystemPromptAssemble, SystemPromptChange
+from . import texts
 from .prompt_order import order_tools, tool_order_problem
 from .prompt_render import VARIABLE_NAME, PromptError, render_contexts, render_prompt
 
@@ -91,6 +92,17 @@ class Assembly:
     contexts: list[PromptText] = data_field(default_factory=list)
     tools: list[ToolSchema] = data_field(default_factory=list)
     variables: dict[str, str | None] = data_field(default_factory=dict)
+
+
+class SystemPromptAssemble(Waterfall[Assembly], name="system-prompt/assemble", scoped_by=lambda e: e.context.scope):
+    """An assembly was put together. The answer counts: edit `next()`'s, or answer another one."""
+
+    assembly: Assembly
+    context: AssembleContext
+
+
+class SystemPromptChange(Emit, name="system-prompt/change", veto=True):
+    """Something that feeds the prompt was registered or left. A raising listener undoes a registration."""
 
 
 class PromptConfig(ConfigModel):

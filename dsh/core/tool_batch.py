@@ -12,10 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.jsonio import JsonValue, decode
-from dsh.llm.message import create_tool_result_message, text_block
+from dsh.llm.message import create_tool_result_message
 
-from .texts import ABORTED_BEFORE_DISPATCH
-from .tools import ToolInput
+from .tools import ABORTED_BEFORE_DISPATCH, ToolInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from .agent_loop import AgentLoop
     from .driver import Driver
     from .session_event import SessionEvent
-    from .tools import ToolExecution
+    from .tools import ToolExecution, ToolResult
 
 
 class _Started:
@@ -116,15 +115,7 @@ class ToolBatch:
         if started.body is not None:
             started.body.result()
         result = await started.execution.commit()
-        data: dict[str, Any] = {
-            **self._where,
-            "message": create_tool_result_message(started.call.call_id, result.content, result.is_error),
-        }
-        if result.error is not None and result.error.info is not None:
-            data["error"] = result.error.info
-        if result.meta is not None:
-            data["meta"] = result.meta
-        self._agent.session.append("tool/result", data, "append", (started.event.seq,))
+        self._log_result(started.event, result)
         if result.additional_contexts:
             inbox = self._agent.inbox
             inbox.splice("next-step", len(inbox.next_step), 0, result.additional_contexts)
@@ -132,17 +123,20 @@ class ToolBatch:
 
     def _skip(self, call: ToolInput, raw: str) -> None:
         """Answer a call that will never start, without telling result observers."""
-        event = self._log_call(call, raw)
-        data = {
-            **self._where,
-            "message": create_tool_result_message(call.call_id, [text_block(ABORTED_BEFORE_DISPATCH)], is_error=True),
-            "error": {"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"},
-        }
-        self._agent.session.append("tool/result", data, "append", (event.seq,))
+        self._log_result(self._log_call(call, raw), ABORTED_BEFORE_DISPATCH)
 
     def _log_call(self, call: ToolInput, raw: str) -> SessionEvent:
         data = {**self._where, "callId": call.call_id, "name": call.name, "arguments": raw}
         return self._agent.session.append("tool/call", data)
+
+    def _log_result(self, called: SessionEvent, result: ToolResult) -> None:
+        message = create_tool_result_message(called.data["callId"], result.content, result.is_error)
+        data: dict[str, Any] = {**self._where, "message": message}
+        if result.error is not None and result.error.info is not None:
+            data["error"] = result.error.info
+        if result.meta is not None:
+            data["meta"] = result.meta
+        self._agent.session.append("tool/result", data, "append", (called.seq,))
 
     async def _quiet(self) -> None:
         """Wait for every started body after a failure; its result is lost with the step."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dsh.cordis.errors import HarnessError
 
-from . import tool_texts as texts
+from . import texts
 
 
 class ToolRegistrationError(HarnessError):

@@ -12,7 +12,7 @@ from dsh.cordis.jsonio import encode_str
 from dsh.cordis.records import record
 from dsh.llm.content import text_block
 
-from . import tool_texts as texts
+from . import texts
 from .hint_schema import (
     Field,
     HintError,

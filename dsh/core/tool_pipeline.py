@@ -18,7 +18,7 @@ from dsh.cordis.records import identity_record
 from dsh.llm.content import text_block
 from dsh.llm.message import freeze_message
 
-from . import tool_texts as texts
+from . import texts
 from .seams import Approval
 from .tasks import cancel_count, stops_host
 from .tool_errors import ToolNotFoundError, ToolOutputError
@@ -60,7 +60,7 @@ class RegisteredTool:
 
 
 _ABORTED = ToolResult.failure(texts.ABORTED, info={"name": "AbortError", "code": "ABORTED"})
-_ABORTED_BEFORE_DISPATCH = ToolResult.failure(
+ABORTED_BEFORE_DISPATCH = ToolResult.failure(
     texts.ABORTED_BEFORE_DISPATCH, info={"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"}
 )
 
@@ -435,7 +435,7 @@ async def _run_body(definition: ToolDefinition, run: ToolRun) -> tuple[Any, Base
 
 
 def _aborted(started: bool, contexts: tuple[Message, ...] = ()) -> ToolResult:
-    return _with_contexts(_ABORTED if started else _ABORTED_BEFORE_DISPATCH, contexts)
+    return _with_contexts(_ABORTED if started else ABORTED_BEFORE_DISPATCH, contexts)
 
 
 def _with_contexts(result: ToolResult, contexts: tuple[Message, ...]) -> ToolResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.abort import AbortSignal
@@ -131,11 +130,6 @@ class ToolRun:
         if not isinstance(signal, AbortSignal):
             raise TypeError(f'the signal of tool call "{self.call_id}" must be an AbortSignal')
         self._signal = signal
-
-    @property
-    def deferred(self) -> Sequence[Message]:
-        """Contexts deferred so far."""
-        return tuple(self._contexts)
 
     def defer_context(self, message: Message) -> None:
         """Give the model `message` after all results of this step. Kept even when the body fails afterwards.

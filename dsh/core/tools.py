@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 from dsh.cordis import AnonymousEntries, ConfigModel, Context, Disposer, NamedEntries, ScopedLayers, Service, owned
 from dsh.cordis.jsonio import FrozenDict, snapshot_json
 
-from . import tool_texts as texts
+from . import texts
 from .system_prompt import AssembleContext, SystemPrompt, ToolSet
 from .tool_definition import Output, ToolDefinition, define_tool, is_positive, text
 from .tool_errors import (
@@ -33,7 +33,7 @@ from .tool_events import (
     ToolsResult,
 )
 from .tool_hints import ToolOptions, tool, tool_from
-from .tool_pipeline import Guard, RegisteredTool, ToolExecution
+from .tool_pipeline import ABORTED_BEFORE_DISPATCH, Guard, RegisteredTool, ToolExecution
 from .tool_result import ToolErrorInfo, ToolResult
 from .tool_run import ToolInput, ToolRun, ToolToken
 from .tool_schema import freeze_schema
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dsh.llm.types import ToolSchema
 
 __all__ = [
+    "ABORTED_BEFORE_DISPATCH",
     "UNSET",
     "Accept",
     "Allow",

@@ -47,12 +47,7 @@ def without_images(messages: Sequence[Message]) -> Sequence[Message]:
 def without_image(message: Message) -> Message:
     """As `without_images`, for one message."""
     content = message["content"]
-    return with_content(message, _omit_images(content)) if has_image(content) else message
-
-
-def with_content(message: Message, content: Sequence[Block]) -> Message:
-    """The same message (same id) with other blocks; frozen if the message was."""
-    return _like(message, {**message, "content": content})
+    return _like(message, {**message, "content": _omit_images(content)}) if has_image(content) else message
 
 
 def with_source(message: Message, source: Mapping[str, Any]) -> Message:

@@ -1,4 +1,4 @@
-"""Ends of turns that few take: cancelled by an observer of the end, a library's exit, a claim that goes back in part."""
+"""Rare ends of turns: cancelled by an observer of the end, a library's exit, a claim that goes back in part."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dsh.cordis import AbortSignal
 
 T = TypeVar("T")
-MAX_TIMER_MS = 2_147_483_647
 
 
 class StreamDeadline:
