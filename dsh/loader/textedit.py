@@ -53,35 +53,6 @@ def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
     return Rewritten(bom + _dump_anew(body, intended, newline), dumped=True)
 
 
-def set_value(text: str, path: Sequence[str], value: Any) -> str:
-    """`text` with `value` at the key `path` of its top mapping; missing mappings on the way are made."""
-    root = _as_mapping(parse_yaml(text))
-    target = root
-    for key in path[:-1]:
-        inner = target.get(key)
-        inner = dict(inner) if isinstance(inner, Mapping) else {}
-        target[key] = inner
-        target = inner
-    target[path[-1]] = value
-    return rewrite(text, root).text
-
-
-def unset_value(text: str, path: Sequence[str]) -> str:
-    """`text` without the key at `path`; unchanged when it is not there."""
-    root = _as_mapping(parse_yaml(text))
-    target = root
-    for key in path[:-1]:
-        inner = target.get(key)
-        if not isinstance(inner, Mapping):
-            return text
-        target[key] = dict(inner)
-        target = target[key]
-    if path[-1] not in target:
-        return text
-    del target[path[-1]]
-    return rewrite(text, root).text
-
-
 def row_identities(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the rows of one list are matched by: the id, or name and position among id-less rows of that name."""
     counts: dict[str, int] = {}
@@ -474,14 +445,6 @@ def _is_literal(value: Any) -> bool:
 
 def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value) and bool(value)
-
-
-def _as_mapping(value: Any) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ValueError("the document is not a mapping")
-    return dict(value)
 
 
 def _plain(value: Any) -> Any:

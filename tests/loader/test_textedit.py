@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsh.loader.textedit import rewrite, set_value, unset_value
+from dsh.loader.textedit import rewrite
 from dsh.loader.yamlio import Expr, YamlError, dump_yaml, parse_yaml, same_value
 
 ROWS = """\
@@ -33,6 +33,23 @@ ROWS = """\
       name: 'tool-todo'
 # the end
 """
+
+
+def set_value(text: str, path: list[str], value: Any) -> str:
+    root = place = dict(parse_yaml(text) or {})
+    for key in path[:-1]:
+        place[key] = dict(place.get(key) or {})
+        place = place[key]
+    place[path[-1]] = value
+    return rewrite(text, root).text
+
+
+def unset_value(text: str, path: list[str]) -> str:
+    root = place = dict(parse_yaml(text) or {})
+    for key in path[:-1]:
+        place = place.get(key, {})
+    place.pop(path[-1], None)
+    return rewrite(text, root).text
 
 
 def rows(text: str = ROWS) -> Any:
