@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from dsh.cordis.jsonio import JsonValue
 from dsh.cordis.records import identity_record, record
@@ -66,18 +66,23 @@ class ToolDefinition:
     present_result: ResultPresenter | None = None
 
 
+class ToolExtras(TypedDict, total=False):
+    """What a tool may say about itself beyond what it takes and gives; see `ToolDefinition`."""
+
+    finalize_content: Finalizer | None
+    timeout_ms: float | None
+    is_concurrency_safe: Classifier | bool | None
+    present_call: CallPresenter | None
+    present_result: ResultPresenter | None
+
+
 def define_tool(
     name: str,
     description: str,
     parameters: Mapping[str, Any],
     output: Output,
     execute: Body,
-    *,
-    finalize_content: Finalizer | None = None,
-    timeout_ms: float | None = None,
-    is_concurrency_safe: Classifier | bool | None = None,
-    present_call: CallPresenter | None = None,
-    present_result: ResultPresenter | None = None,
+    **extras: Unpack[ToolExtras],
 ) -> ToolDefinition:
     """A tool with an authored schema, whose body only ever sees arguments that fit it.
 
@@ -88,33 +93,15 @@ def define_tool(
     """
     schema = compile_parameters(parameters)
     return checked_tool(
-        name,
-        description,
-        schema,
-        replace(output, schema=compile_value(output.schema)),
-        execute,
-        finalize_content=finalize_content,
-        timeout_ms=timeout_ms,
-        is_concurrency_safe=is_concurrency_safe,
-        present_call=present_call,
-        present_result=present_result,
+        name, description, schema, replace(output, schema=compile_value(output.schema)), execute, extras
     )
 
 
 def checked_tool(
-    name: str,
-    description: str,
-    schema: Mapping[str, Any],
-    output: Output,
-    execute: Body,
-    *,
-    finalize_content: Finalizer | None,
-    timeout_ms: float | None,
-    is_concurrency_safe: Classifier | bool | None,
-    present_call: CallPresenter | None,
-    present_result: ResultPresenter | None,
+    name: str, description: str, schema: Mapping[str, Any], output: Output, execute: Body, extras: ToolExtras
 ) -> ToolDefinition:
     """`define_tool` for schemas that are compiled already."""
+    timeout_ms = extras.get("timeout_ms")
     if timeout_ms is not None and not is_positive(timeout_ms):
         raise ToolRegistrationError(f"defineTool({name}): timeoutMs must be a positive finite number")
     return ToolDefinition(
@@ -123,11 +110,11 @@ def checked_tool(
         schema,
         output,
         _checked(schema, execute),
-        finalize_content=finalize_content,
+        finalize_content=extras.get("finalize_content"),
         timeout_ms=timeout_ms,
-        is_concurrency_safe=_classifier(schema, is_concurrency_safe),
-        present_call=_soft_call(schema, present_call),
-        present_result=_soft_result(schema, present_result),
+        is_concurrency_safe=_classifier(schema, extras.get("is_concurrency_safe")),
+        present_call=_soft(schema, extras.get("present_call")),
+        present_result=_soft(schema, extras.get("present_result")),
     )
 
 
@@ -157,37 +144,18 @@ def _classifier(schema: Mapping[str, Any], safe: Classifier | bool | None) -> Cl
     return classify
 
 
-def _soft_call(schema: Mapping[str, Any], present: CallPresenter | None) -> CallPresenter | None:
+def _soft(schema: Mapping[str, Any], present: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """A presenter (of a call or a result) that answers None for whatever is odd."""
     if present is None:
         return None
 
-    def soft(args: Any) -> CallCard | None:
+    def soft(args: Any, *result: PresentedResult) -> Any:
         if argument_violations(schema, args):
             return None
         try:
-            card = present(args)
+            card = present(args, *result)
         except Exception:
             return None
-        return card if _is_card(card) else None
+        return card if isinstance(card, dict) and isinstance(card.get("card"), str) else None
 
     return soft
-
-
-def _soft_result(schema: Mapping[str, Any], present: ResultPresenter | None) -> ResultPresenter | None:
-    if present is None:
-        return None
-
-    def soft(args: Any, result: PresentedResult) -> ResultCard | None:
-        if argument_violations(schema, args):
-            return None
-        try:
-            card = present(args, result)
-        except Exception:
-            return None
-        return card if _is_card(card) else None
-
-    return soft
-
-
-def _is_card(card: object) -> bool:
-    return isinstance(card, dict) and isinstance(card.get("card"), str)

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, is_typeddict, overload
+from typing import TYPE_CHECKING, Any, Unpack, is_typeddict, overload
 
 from dsh.cordis.jsonio import encode_str
 from dsh.cordis.records import record
@@ -25,31 +25,24 @@ from .hint_schema import (
     to_json,
 )
 from .tool_author import compile_value
-from .tool_definition import Output, ToolDefinition, checked_tool
+from .tool_definition import Output, ToolDefinition, ToolExtras, checked_tool
 from .tool_run import ToolRun
 from .tool_schema import freeze_schema
 
 if TYPE_CHECKING:
     from dsh.llm.types import Block
 
-    from .tool_definition import CallPresenter, Classifier, Finalizer, ResultPresenter
-
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields?|Examples?|Notes?):\s*$")
 _FIELD = re.compile(r"^:(?:param|parameter|arg|argument)\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
 _ENTRY = re.compile(r"^\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(ToolExtras, total=False):
     """What `@tool` accepts beside the function. Without `output` the return hint says what comes back."""
 
     name: str
     description: str
     output: Output
-    finalize_content: Finalizer
-    timeout_ms: float
-    is_concurrency_safe: Classifier | bool
-    present_call: CallPresenter
-    present_result: ResultPresenter
 
 
 @overload
@@ -85,11 +78,7 @@ def tool_from(function: Callable[..., Any], options: ToolOptions) -> ToolDefinit
         freeze_schema(object_schema(call.fields, closed=False), "parameters"),
         returns,
         _body(function, call, has_dataclass),
-        finalize_content=options.get("finalize_content"),
-        timeout_ms=options.get("timeout_ms"),
-        is_concurrency_safe=options.get("is_concurrency_safe"),
-        present_call=options.get("present_call"),
-        present_result=options.get("present_result"),
+        options,
     )
 
 
