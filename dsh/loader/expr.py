@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dsh.cordis.errors import HarnessError, describe_error
@@ -62,13 +62,22 @@ class _Token(NamedTuple):
     at: int
 
 
-_SPACE = re.compile(r"\s*")
-_NUMBER = re.compile(
-    r"0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_TOKEN: Final = re.compile(
+    r"""(?P<number>0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)
+    |(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    |(?P<name>[A-Za-z_$][\w$]*)
+    |(?P<mark>\.\.\.|===|!==|\?\?|\?\.(?![0-9])|&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,()\[\]])
+    |(?P<end>$)""",
+    re.VERBOSE | re.DOTALL,
 )
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
-_MARK = re.compile(r"\.\.\.|===|!==|\?\?|\?\.(?![0-9])|&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,()\[\]]")
+_SPACE: Final = re.compile(r"\s*")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
+_UNEXPECTED: Final = {
+    "`": " (template strings are not supported)",
+    "{": " (objects are not supported)",
+    "=": " (use === to compare)",
+}
 
 
 def _tokens(source: str) -> list[_Token]:
@@ -77,69 +86,38 @@ def _tokens(source: str) -> list[_Token]:
     while True:
         space = _SPACE.match(source, at)
         at = space.end() if space else at
-        if at >= len(source):
-            found.append(_Token("end", None, at))
-            return found
-        head = source[at]
-        if head in "'\"":
-            text, end = _string(source, at)
-            found.append(_Token("string", text, at))
-            at = end
-            continue
-        number_match = _NUMBER.match(source, at)
-        if number_match and number_match[0] != ".":
-            found.append(_Token("number", _number(number_match[0]), at))
-            at = number_match.end()
-            if _NAME.match(source, at):
-                raise _Unreadable("a name cannot begin with a digit", at)
-            continue
-        name = _NAME.match(source, at)
-        mark = None if name else _MARK.match(source, at)
-        match = name or mark
+        match = _TOKEN.match(source, at)
         if match is None:
-            hint = " (template strings are not supported)" if head == "`" else ""
-            hint = hint or (" (objects are not supported)" if head == "{" else "")
-            hint = hint or (" (use === to compare)" if head == "=" else "")
-            raise _Unreadable(f"unexpected {head!r}{hint}", at)
-        found.append(_Token("name" if name else "mark", match[0], at))
+            head = source[at]
+            said = "the string does not end" if head in "'\"" else f"unexpected {head!r}{_UNEXPECTED.get(head, '')}"
+            raise _Unreadable(said, at)
+        kind, value = str(match.lastgroup), match[0]
+        if kind == "number":
+            if (after := source[match.end() : match.end() + 1]).isalpha() or after in ("_", "$"):
+                raise _Unreadable("a name cannot begin with a digit", match.end())
+            found.append(_Token(kind, _number(value), at))
+        elif kind == "string":
+            found.append(_Token(kind, _ESCAPE.sub(partial(_unescaped, at), value[1:-1]), at))
+        else:
+            found.append(_Token(kind, value, at))
+        if kind == "end":
+            return found
         at = match.end()
 
 
 def _number(text: str) -> int | float:
     digits = text.replace("_", "")
     base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2].lower())
-    if base:
-        return int(digits[2:], base)
-    if digits.isdigit():
-        return int(digits)
-    value = float(digits)
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return int(digits[2:], base) if base else int(digits) if digits.isdigit() else tidy(float(digits))
 
 
-def _string(source: str, at: int) -> tuple[str, int]:
-    quote, start = source[at], at
-    parts: list[str] = []
-    at += 1
-    while at < len(source):
-        char = source[at]
-        if char == quote:
-            return "".join(parts), at + 1
-        if char != "\\":
-            parts.append(char)
-            at += 1
-            continue
-        letter = source[at + 1 : at + 2]
-        size = {"u": 4, "x": 2}.get(letter)
-        if size:
-            digits = source[at + 2 : at + 2 + size]
-            if not re.fullmatch(rf"[0-9a-fA-F]{{{size}}}", digits):
-                raise _Unreadable(f"\\{letter} needs {size} hex digits", at)
-            parts.append(chr(int(digits, 16)))
-            at += 2 + size
-        else:
-            parts.append(_ESCAPES.get(letter, letter))
-            at += 2
-    raise _Unreadable("the string does not end", start)
+def _unescaped(at: int, escape: re.Match[str]) -> str:
+    code, letter = escape[1] or escape[2], escape[3]
+    if code:
+        return chr(int(code, 16))
+    if letter in ("u", "x"):
+        raise _Unreadable(f"\\{letter} needs {4 if letter == 'u' else 2} hex digits", at)
+    return _ESCAPES.get(letter, letter)
 
 
 class _Unreadable(Exception):
