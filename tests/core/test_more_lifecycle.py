@@ -10,7 +10,7 @@ import pytest
 
 from dsh.cordis import AbortController, Context, HarnessError
 from dsh.core.agent import AgentOptions, ResumeAgentOptions
-from dsh.core.agent_events import AgentCreated
+from dsh.core.agent_events import AgentCreated, AgentDisposed
 from dsh.core.agents import Agents
 from dsh.core.seams import SessionPersistence
 from dsh.core.session_store import SessionCreated
@@ -69,6 +69,32 @@ async def test_b55_a_resume_whose_setup_fails_gives_the_stored_session_back() ->
         assert persistence.released == ["a"]
         await handle.dispose()
         assert persistence.released == ["a", "a"]
+
+
+async def test_b57_a_detach_during_the_announcement_waits_for_its_end() -> None:
+    class Fake:
+        id = "f"
+
+        @property
+        def session(self) -> Fake:
+            return self
+
+    async with spine() as s:
+        fake: Any = Fake()
+        detach = s.agents.enter(fake, None)
+        trail: list[str] = []
+
+        def leave(_: AgentCreated) -> None:
+            detach()
+            trail.append("live" if s.agents.get("f") is fake else "gone")
+
+        s.root.on(AgentCreated, leave)
+        s.root.on(AgentCreated, lambda _: trail.append("later listener"))
+        s.root.on(AgentDisposed, lambda _: trail.append("disposed"))
+        s.agents.announce(fake)
+        assert trail == ["live", "later listener", "disposed"] and s.agents.get("f") is None
+        detach()
+        assert trail[3:] == []
 
 
 async def test_b58_a_disposed_agent_is_no_effect_of_its_owner_any_more() -> None:
