@@ -4,7 +4,7 @@
     root: !expr home('sessions') if env.KEEP else null
 
 An expression is parsed once and run against a `Scope`. It can read the launch environment, the
-services its row declares, and call the functions of `expr_values`; nothing else is reachable.
+services its row declares, and call the functions of `expr_names`; nothing else is reachable.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from dsh.cordis.errors import HarnessError, describe_error
 
+from .expr_names import Scope
 from .expr_values import (
     UNDEFINED,
     Fn,
-    Scope,
     Url,
     add,
     compare,

@@ -1,25 +1,15 @@
-"""What expressions can see: JavaScript-like values, the names of a scope, and the few functions that may be called."""
+"""The values of expressions: what JavaScript makes of them, and what can be read of each."""
 
 from __future__ import annotations
 
 import math
-import os
-import posixpath
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
-from urllib.parse import unquote, urljoin, urlsplit
-
-from dsh.cordis.errors import CordisError
-from dsh.cordis.jsonio import JsonDecodeError, decode, encode_str
-
-if TYPE_CHECKING:
-    from dsh.cordis import Context
+from typing import Any, ClassVar, Final
+from urllib.parse import urljoin, urlsplit
 
 MAX_TEXT: Final = 100_000
+DECIMAL: Final = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 
 class _Undefined:
@@ -76,69 +66,6 @@ class Facade:
         return self._members.get(name, UNDEFINED)
 
 
-class _Services(Facade):
-    """`ctx`: its members are the services the row declares."""
-
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__("ctx", {})
-        self._scope = scope
-
-    def read(self, name: str) -> Any:
-        if name == "get":
-            return Fn("ctx.get", self._scope.optional_service)
-        if name in ("baseUrl", "baseDir", "base_dir"):
-            return self._scope.lookup(name)
-        return self._scope.service(name)
-
-
-@dataclass
-class Scope:
-    """What the names of an expression mean.
-
-    `env` is the launch snapshot, `base_dir` the folder of the file the row stands in, `ctx` the context whose
-    declared services can be read (`None`: none), `home` joins path parts to the home folder.
-    """
-
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str = ""
-    base_dir: Path = Path()
-    ctx: Context | None = None
-    home: Callable[..., str] | None = None
-    argv: Sequence[str] = ()
-
-    def lookup(self, name: str) -> Any:
-        """The value of a bare name: a name of the language, else a declared service."""
-        known = _GLOBALS.get(name)
-        if known is not None:
-            return known
-        maker = _SCOPED.get(name)
-        return maker(self) if maker is not None else self.service(name)
-
-    def service(self, name: str) -> Any:
-        """A declared service. Raises `ValueError` if the row may not read it."""
-        if name.startswith("_"):
-            raise ValueError(f"{name} is private")
-        if self.ctx is None:
-            raise ValueError(f"{name} is not known here")
-        try:
-            return self.ctx[name]
-        except CordisError as error:
-            if error.code == "NOT_INJECTED":
-                raise ValueError(
-                    f'"{name}" is neither a known name nor a service this row declares in inject'
-                ) from None
-            raise ValueError(str(error)) from None
-
-    def optional_service(self, name: Any) -> Any:
-        """A service if it is there right now, else undefined."""
-        if not isinstance(name, str) or name.startswith("_"):
-            raise ValueError("ctx.get takes the name of a service")
-        found = None if self.ctx is None else self.ctx.get(name)
-        return UNDEFINED if found is None else found
-
-
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
@@ -190,8 +117,8 @@ def number(value: Any) -> int | float:
                 return int(text, 0)
             except ValueError:
                 return math.nan
-        if re.fullmatch(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", text):
-            return tidy(float(text)) if not text.lstrip("+-").isdigit() or len(text) > 300 else int(text)
+        if re.fullmatch(DECIMAL, text):
+            return tidy(float(text))
         if text.lstrip("+-") == "Infinity":
             return -math.inf if text.startswith("-") else math.inf
     return math.nan
@@ -401,199 +328,4 @@ _LIST_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     "includes": _list_includes,
     "concat": _concat,
     "join": _join,
-}
-
-
-# --- functions ------------------------------------------------------------------------------------------------------
-
-
-def _parse_int(value: Any, radix: Any = 10) -> int | float:
-    base = int(number(radix)) or 10
-    text = text_of(value).strip()
-    match = re.match(r"([-+]?)(0[xX])?([0-9a-zA-Z]*)", text)
-    if match is None or not 2 <= base <= 36:
-        return math.nan
-    if match[2] and base in (10, 16):
-        base = 16
-    digits = match[3] if not match[2] or base == 16 else match[2] + match[3]
-    allowed = "0123456789abcdefghijklmnopqrstuvwxyz"[:base]
-    valid = re.match(f"[{allowed}]*", digits.lower())
-    if valid is None or not valid[0]:
-        return 0 if match[2] else math.nan
-    return int(valid[0], base) * (-1 if match[1] == "-" else 1)
-
-
-def _parse_float(value: Any) -> int | float:
-    match = re.match(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)", text_of(value))
-    return number(match[1]) if match else math.nan
-
-
-def _json_parse(value: Any) -> Any:
-    try:
-        return decode(text_of(value))
-    except JsonDecodeError as error:
-        raise ValueError(f"JSON.parse: {error}") from None
-
-
-def _round(value: Any) -> int | float:
-    exact = number(value)
-    return math.floor(exact + 0.5) if math.isfinite(exact) else exact
-
-
-def _whole(operation: Callable[[float], int]) -> Callable[[Any], int | float]:
-    def apply(value: Any) -> int | float:
-        exact = number(value)
-        return operation(exact) if math.isfinite(exact) else exact
-
-    return apply
-
-
-def _extreme(pick: Callable[..., Any], empty: float) -> Callable[..., int | float]:
-    def apply(*values: Any) -> int | float:
-        numbers = [number(value) for value in values]
-        if any(math.isnan(value) for value in numbers):
-            return math.nan
-        return pick(numbers) if numbers else empty
-
-    return apply
-
-
-def _functions(name: str, **members: Callable[..., Any]) -> Facade:
-    return Facade(name, {key: Fn(f"{name}.{key}", body) for key, body in members.items()})
-
-
-def _make_url(*_: Any) -> NoReturn:
-    raise ValueError("write `new URL(path, base)`")
-
-
-_GLOBALS: Final[Mapping[str, Any]] = {
-    "Number": Fn("Number", lambda value=0: number(value)),
-    "String": Fn("String", lambda value="": text_of(value)),
-    "Boolean": Fn("Boolean", lambda value=UNDEFINED: truthy(value)),
-    "parseInt": Fn("parseInt", _parse_int),
-    "parseFloat": Fn("parseFloat", _parse_float),
-    "URL": Fn("URL", _make_url),
-    "JSON": _functions("JSON", parse=_json_parse, stringify=lambda value, *_: encode_str(value)),
-    "Math": _functions(
-        "Math",
-        min=_extreme(min, math.inf),
-        max=_extreme(max, -math.inf),
-        floor=_whole(math.floor),
-        ceil=_whole(math.ceil),
-        round=_round,
-    ),
-}
-
-
-# --- names that depend on the run -----------------------------------------------------------------------------------
-
-
-def _texts(parts: Sequence[Any]) -> list[str]:
-    for part in parts:
-        if not isinstance(part, str):
-            raise ValueError(f"a path part must be a string, got {text_of(part)}")
-    return list(parts)
-
-
-def _path_join(*parts: Any) -> str:
-    joined = "/".join(part for part in _texts(parts) if part)
-    return posixpath.normpath(joined) if joined else "."
-
-
-def _path_resolve(scope: Scope) -> Callable[..., str]:
-    return lambda *parts: os.path.abspath(os.path.join(scope.cwd, *_texts(parts)))
-
-
-def _path_name(path: Any, suffix: Any = "") -> str:
-    name = os.path.basename(text_of(path).rstrip("/"))
-    end = text_of(suffix)
-    return name.removesuffix(end) if end and name != end else name
-
-
-def _file_url_to_path(url: Any) -> str:
-    parts = urlsplit(text_of(url))
-    if parts.scheme != "file":
-        raise ValueError(f"{text_of(url)!r} is no file URL")
-    return unquote(parts.path)
-
-
-def _tmpdir() -> str:
-    import tempfile
-
-    return tempfile.gettempdir()
-
-
-def _modules(scope: Scope) -> Mapping[str, Facade]:
-    return {
-        "path": _functions(
-            "path",
-            join=_path_join,
-            resolve=_path_resolve(scope),
-            dirname=lambda path: os.path.dirname(text_of(path)) or ".",
-            basename=_path_name,
-        ),
-        "os": _functions("os", homedir=lambda: os.path.expanduser("~"), tmpdir=_tmpdir),
-        "url": _functions(
-            "url",
-            fileURLToPath=_file_url_to_path,
-            pathToFileURL=lambda path: Url(Path(os.path.abspath(os.path.join(scope.cwd, text_of(path)))).as_uri()),
-        ),
-    }
-
-
-def _builtin_module(scope: Scope) -> Callable[[Any], Facade]:
-    def get(name: Any) -> Facade:
-        modules = _modules(scope)
-        found = modules.get(text_of(name).removeprefix("node:"))
-        if found is None:
-            known = ", ".join(f"node:{known}" for known in modules)
-            raise ValueError(f"the module {text_of(name)!r} is not available here (known: {known})")
-        return found
-
-    return get
-
-
-def _platform() -> str:
-    return "linux" if sys.platform.startswith("linux") else sys.platform
-
-
-def _base_url(scope: Scope) -> str:
-    uri = Path(os.path.abspath(scope.base_dir)).as_uri()
-    return uri if uri.endswith("/") else uri + "/"
-
-
-def _home(scope: Scope) -> Fn:
-    def join(*parts: Any) -> str:
-        if scope.home is None:
-            raise ValueError("there is no home folder here")
-        return scope.home(*_texts(parts))
-
-    return Fn("dshHomePath", join)
-
-
-def _process(scope: Scope) -> Facade:
-    return Facade(
-        "process",
-        {
-            "env": scope.env,
-            "cwd": Fn("process.cwd", lambda: scope.cwd),
-            "platform": _platform(),
-            "execPath": sys.executable,
-            "argv": list(scope.argv),
-            "getBuiltinModule": Fn("process.getBuiltinModule", _builtin_module(scope)),
-        },
-    )
-
-
-_SCOPED: Final[Mapping[str, Callable[[Scope], Any]]] = {
-    "process": _process,
-    "env": lambda scope: scope.env,
-    "cwd": lambda scope: Fn("cwd", lambda: scope.cwd),
-    "platform": lambda scope: _platform(),
-    "baseUrl": _base_url,
-    "base_dir": lambda scope: os.path.abspath(scope.base_dir),
-    "baseDir": lambda scope: os.path.abspath(scope.base_dir),
-    "dshHomePath": _home,
-    "home": _home,
-    "ctx": _Services,
 }
