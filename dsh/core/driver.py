@@ -32,6 +32,7 @@ from .agent_events import (
     notify,
 )
 from .inbox import Claim, Inbox
+from .message_shape import whole_user_message
 from .request_builder import BuiltRequest, RequestBuilder
 from .runtime_context import RuntimeContext
 from .system_prompt import AssembleContext, render_prompt
@@ -303,7 +304,8 @@ class Driver:
             raise TypeError(f"agent/pre-step must answer Enter or Reject, not {type(decision).__name__}")
         if isinstance(decision, Reject) or not decision.messages:
             turn.claim.settle()  # refused or emptied: a decision, not an accident
-        return assembly, decision
+            return assembly, decision
+        return assembly, Enter(tuple(whole_user_message(one, "agent/pre-step") for one in decision.messages))
 
     def _enter_messages(self, messages: tuple[Message, ...]) -> None:
         for message in messages:

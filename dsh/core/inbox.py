@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dsh.cordis import HarnessError
 
 from .agent_events import InboxClaimed, InboxDiscarded, InboxInserted
+from .message_shape import whole_user_message
 
 if TYPE_CHECKING:
     from dsh.llm.types import Message
@@ -104,7 +105,7 @@ class Inbox:
         """Remove ``delete`` messages at ``start`` and insert others there; returns the removed ones.
 
         A negative ``start`` counts from the end; both numbers are clamped to the list. Raises ``HarnessError``
-        (``DUPLICATE_MESSAGE``) when an inserted id is pending already.
+        (``DUPLICATE_MESSAGE``) when an inserted id is pending already, ``SessionError`` for what is no user message.
         """
         return self._commit(target, start, delete, inserted, canceled=True)
 
@@ -134,20 +135,20 @@ class Inbox:
         if not delete and not inserted:
             return []
         removed = pending[start : start + delete]
+        inserted = [whole_user_message(message, "agent/inbox") for message in inserted]
         self._refuse_duplicates(inserted, removed)
         data: dict[str, Any] = {"target": target, "start": start}
         if delete:
             data["removedCount"] = delete
-        data["inserted"] = list(inserted)
+        data["inserted"] = inserted
         if delete and canceled:
             data["outcome"] = "canceled"
-        event = self._session.append(SPLICED, data)
-        stored: list[Message] = list(event.data["inserted"])
-        pending[start : start + delete] = stored
+        self._session.append(SPLICED, data)
+        pending[start : start + delete] = inserted
         if canceled:
             for message in removed:
                 self._notify(InboxDiscarded(agent=self._agent, message=message))
-        for message in stored:
+        for message in inserted:
             self._notify(InboxInserted(agent=self._agent, message=message))
         return removed
 

@@ -1,11 +1,29 @@
-"""The shape an imported message event must have; live appends are built by code of ours and are not checked again."""
+"""The shape of a message event: a log is only read back if all of its messages have it.
+
+Checked at the import of a log and where messages of plugins come in; other appends are built by code of ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dsh.cordis.jsonio import NotJsonError
 from dsh.core.session_event import SessionError
+from dsh.llm.message import freeze_message
+
+if TYPE_CHECKING:
+    from dsh.llm.types import Message
+
+
+def whole_user_message(value: Any, subject: str) -> Message:
+    """The message, frozen. Raises SessionError starting with `subject` if a log with it could not be read back."""
+    try:
+        message = freeze_message(value)
+    except NotJsonError as error:
+        raise SessionError(f"{subject} message carries non-JSON-serializable data") from error
+    check_message_event("user/message", message, subject)
+    return message
 
 
 def check_message_event(type_: str, data: Any, subject: str) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsh.core.agent_events import AgentError, AgentPreStep
+import pytest
+
+from dsh.core.agent_events import AgentError, AgentPreStep, Enter
+from dsh.core.session import Session
+from dsh.core.session_event import SessionError
 from dsh.core.session_store import SessionAppended
 from dsh.llm.message import create_user_message
 from tests.core.kit import of_type, spine, text_reply, types
@@ -88,3 +92,37 @@ async def test_one_list_that_cannot_be_restored_does_not_keep_the_other_from_it(
         assert [message["id"] for message in agent.inbox.next_turn] == [prompt["id"]]
         assert [str(error) for error in errors] == ["no", f'message "{steering["id"]}" is already pending']
         assert types(agent.session)[-1] == "turn/end"
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "user", "content": [], "source": {"kind": "user"}}, "agent/inbox lacks an identified message"),
+        ({"id": "x", "content": [], "source": {"kind": "user"}}, 'agent/inbox message must have role "user"'),
+        ({"id": "x", "role": "user", "content": "hi", "source": {"kind": "user"}}, "has invalid content"),
+        ("hi", "agent/inbox lacks an identified message"),
+    ],
+)
+async def test_what_would_make_the_log_unreadable_is_refused_at_the_inbox(message: Any, problem: str) -> None:
+    async with spine([]) as s:
+        agent = s.agent()
+        with pytest.raises(SessionError, match=problem):
+            agent.followup(message)
+        assert (agent.status, agent.session.seq) == ("idle", 0)
+
+
+async def test_a_listener_that_adds_half_a_message_fails_the_turn_and_the_log_can_be_read_back() -> None:
+    async with spine([]) as s:
+        agent = s.agent()
+
+        async def add(event: AgentPreStep, next: Any) -> Any:
+            return Enter((*event.messages, {"role": "user", "content": []}))  # type: ignore[typeddict-item]
+
+        s.root.on(AgentPreStep, add, global_=True)
+        agent.followup(create_user_message("hi"))
+        await agent.when_idle()
+        assert of_type(agent.session, "turn/end")[-1]["reason"]["error"]["message"] == (
+            "agent/pre-step lacks an identified message"
+        )
+        assert "step/start" not in types(agent.session) and len(agent.inbox.next_turn) == 1
+        assert Session("again", seed=agent.session.events).seq == agent.session.seq + 1
