@@ -34,6 +34,7 @@ class Entry:
         "__weakref__",
         "base",
         "fiber",
+        "generation",
         "injected",
         "parent",
         "plugin",
@@ -61,6 +62,8 @@ class Entry:
         self.base: Context = tree.ctx
         self.shape: Shape = ()
         self.injected: Mapping[str, Any] = {}
+        self.generation = 0
+        """How often new code was put under the row."""
         self.realms: dict[str, Realm] = {}
 
     @property

@@ -17,12 +17,13 @@ from dsh.cordis.inspection import rings
 from dsh.cordis.schema import ConfigError
 
 from .include import IncludeConfig, include_path
+from .operations import PROGRAM
 from .patches import Composition, Layer, Origin
 from .problems import LoadError, Problem
 from .raw_rows import walk_rows
 from .row_checks import check_config, find_plugin, row_problem, unknown_keys
 from .rows import Row
-from .sources import PROGRAM, Source
+from .sources import Source
 from .yamlio import dump_yaml
 
 LAUNCHER_SERVICES: Final = frozenset(

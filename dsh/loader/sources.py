@@ -6,20 +6,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dsh.cordis.nearest import nearest
 from dsh.cordis.records import struct
 
-from .patches import Composition, Layer, Origin, compose
+from .operations import PROGRAM, Operation
+from .patches import Composition, Layer, compose
 from .problems import LoadError, Problem, unparsable, unreadable
 from .raw_rows import is_group_row, walk_rows
 from .resolve import show_path
 from .rows import ParsedRows, parse_rows
-from .yamlio import Expr, YamlError, YamlList, YamlMap, detach, parse_text, parse_yaml, read_config
+from .yamlio import Expr, YamlError, YamlList, YamlMap, parse_text, parse_yaml, read_config
 
 COMMAND_LINE = "--set"
-PROGRAM = "program"
 
 
 class UsageError(LoadError):
@@ -207,69 +207,3 @@ class _Reader:
 def absolute(path: str | os.PathLike[str]) -> Path:
     """A path made absolute without resolving links: messages show it as it was given."""
     return Path(os.path.abspath(path))
-
-
-# --- changes made by the program ------------------------------------------------------------------------------------
-
-
-@struct
-class Operation:
-    """One change that the program made to the rows of a tree; applied again after each read, last of all layers.
-
-    An operation whose row (or group) is not there any more does nothing.
-    """
-
-    kind: Literal["create", "update", "move", "remove"]
-    id: str
-    row: Any = None
-    parent: str | None = None
-
-    def apply(self, composition: Composition) -> None:
-        """Change the composed rows."""
-        place = _find_list(composition.rows, self.id)
-        if self.kind == "create":
-            target = _children_of(composition.rows, self.parent)
-            if target is not None and place is None:
-                row = detach(self.row)
-                target.append(row)
-                composition.origins[id(row)] = Origin(PROGRAM)
-            return
-        if place is None:
-            return
-        rows, index = place
-        row = rows[index]
-        if self.kind == "update":
-            for key, value in self.row.items():
-                if value is None:
-                    row.pop(key, None)
-                else:
-                    row[key] = detach(value)
-                row.marks.pop(key, None)
-            origin = composition.origin(row)
-            if origin is not None and PROGRAM not in (origin.source, *origin.patched_by):
-                origin.patched_by.append(PROGRAM)
-            return
-        target = None if self.kind == "remove" else _children_of(composition.rows, self.parent)
-        if self.kind == "remove" or target is not None:
-            del rows[index]
-            del rows.marks[index : index + 1]
-        if target is not None:
-            target.append(row)
-
-
-def _find_list(rows: YamlList, row_id: str) -> tuple[YamlList, int] | None:
-    """The list a row stands in, and its position there."""
-    return next(((place, index) for place, index, row in walk_rows(rows) if row.get("id") == row_id), None)
-
-
-def _children_of(rows: YamlList, group: str | None) -> YamlList | None:
-    if group is None:
-        return rows
-    place = _find_list(rows, group)
-    if place is None or not is_group_row(place[0][place[1]]):
-        return None
-    row = place[0][place[1]]
-    if not isinstance(row.get("config"), YamlList):
-        row["config"] = YamlList()
-    children: YamlList = row["config"]
-    return children

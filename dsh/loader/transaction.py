@@ -221,9 +221,8 @@ def mount(entry: Entry, row: Row, plugin: Any, base: Any, injected: Any) -> Fibe
     entry.problems = []
     entry.stopped = False
     entry.subtree = None
-    generation = entry.fiber.generation if entry.fiber is not None else 0
     fiber: Fiber = base.plugin(plugin, row.config, inject=dict(injected), entry_id=entry.tree.prefix + row.id)
-    fiber.generation = generation
+    fiber.generation = entry.generation
     entry.tree.loader.adopt_fiber(entry, fiber)
     return fiber
 

@@ -23,11 +23,12 @@ from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
 from .failures import explain, failures_of, missing_services
 from .include import make_include
+from .operations import Operation, folded
 from .outcomes import outcomes
 from .plan import Plan, Step, make_plan
 from .problems import LoadError, Problem, Stage
 from .row_checks import row_problem
-from .sources import Operation, Reading, Source
+from .sources import Reading, Source
 from .transaction import Transaction, changes, commit, mount
 from .yamlio import YamlMap, detach
 
@@ -201,6 +202,11 @@ class Loader(Service, name="loader"):
             group = self.resolve(parent) if parent else None
             if group is not None and (group.tree is not entry.tree or not group.is_group):
                 raise LoadError([Problem(f'row "{address}" can only move to a group of its own file', row=address)])
+            outer = group
+            while outer is not None:
+                if outer is entry:
+                    raise LoadError([Problem(f'row "{address}" cannot move into itself', row=address)])
+                outer = outer.parent
             operations.append(Operation("move", entry.id, parent=group.id if group is not None else None))
         await self._operate(entry.tree, operations)
 
@@ -220,6 +226,7 @@ class Loader(Service, name="loader"):
                 try:
                     texts = tree.reading.texts if tree.reading is not None else {}
                     await self._apply(await self._plan(tree, tree.source.read(texts=texts), turn))
+                    tree.source.program = folded(tree.source.program)
                 except BaseException:
                     tree.source.program = before
                     raise
@@ -258,8 +265,9 @@ class Loader(Service, name="loader"):
                         plan.steps.append(_kept(entry, new if entry in chosen else None))
                 await Transaction(self, plans, before_rollback, keep_failed=not rollback).run()
             for entry in chosen:
+                entry.generation += 1
                 if entry.fiber is not None:
-                    entry.fiber.generation += 1
+                    entry.fiber.generation = entry.generation
             return chosen
 
         return await self._run(job, "reload")
