@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import anyio.to_thread
@@ -25,13 +25,22 @@ class ConfigFile:
     A refresh is a task of `owner`, which ends with it.
     """
 
-    def __init__(self, paths: Iterable[Path], refresh: Refresh, owner: Context, failed: Failed) -> None:
+    def __init__(
+        self,
+        paths: Iterable[Path],
+        refresh: Refresh,
+        owner: Context,
+        failed: Failed,
+        known: Mapping[Path, str | None] | None = None,
+    ) -> None:
         self.paths = tuple(Path(os.path.abspath(path)) for path in paths)
         self.failing = False
         self._refresh = refresh
         self._owner = owner
         self._failed = failed
         self._digests: dict[Path, str | None] = dict.fromkeys(self.paths, _UNREAD)
+        for path, text in (known or {}).items():
+            self._digests[path] = None if text is None else digest_of(text)
         self._said = ""
         self._forced = False
         self._again = False
@@ -106,9 +115,15 @@ class ConfigWatches:
         self._failed = failed
         self._configs: dict[ConfigFile, list[Callable[[], None]]] = {}
 
-    def add(self, paths: Iterable[Path], refresh: Refresh, owner: Context) -> ConfigFile:
-        """Watch a config and refresh it once now if it exists."""
-        config = ConfigFile(paths, refresh, owner, self._failed)
+    def add(
+        self,
+        paths: Iterable[Path],
+        refresh: Refresh,
+        owner: Context,
+        known: Mapping[Path, str | None] | None = None,
+    ) -> ConfigFile:
+        """Watch a config and refresh it once now if it exists, unless the texts are those of `known`."""
+        config = ConfigFile(paths, refresh, owner, self._failed, known)
         self._configs[config] = [self._watch.add_file(path) for path in config.paths]
         config.wake()
         return config

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from dsh.cordis import ConfigModel, Context, Disposer, Emit, Fiber, Parallel, Service, field, owned
 from dsh.cordis.errors import error_chain
 from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files
@@ -27,6 +29,9 @@ from dsh.loader.problems import LoadError
 from dsh.loader.resolve import show_path
 from dsh.loader.tree import Loader
 from dsh.loader.watch import Watch
+
+_START_LIMIT = 1.0
+"""Seconds that watching waits for a start that hangs: the edit that mends it must be seen."""
 
 IGNORED = ("**/.*", "**/__pycache__", "**/node_modules", "cache", "data")
 
@@ -93,6 +98,7 @@ class Hmr(Service, name="hmr"):
         self._code_pending: set[Path] | None = None
         self._code_turn = asyncio.Lock()
         self._look_queued = False
+        self._following = False
         self._closed = False
 
     async def start(self) -> None:
@@ -102,13 +108,19 @@ class Hmr(Service, name="hmr"):
         """
         if self.ctx.get("followFiles") is False:
             return
-        for root in self._roots:
-            self._watch.add_tree(root, self._skips)
-        self._follow_trees()
-        self._follow_sources()
         self.ctx.on(EntryChanged, self._rows_changed)
         self.ctx.on(ConfigUpdated, self._rows_changed)
-        self.ctx.spawn(self._watch.run, name="hmr watch")
+        self.ctx.spawn(self._run, name="hmr watch")
+
+    async def _run(self) -> None:
+        """Watch, once the composition stands (or hangs): until then both would compete for the processor."""
+        with anyio.move_on_after(_START_LIMIT):
+            await self._loader.settle()
+        for root in self._roots:
+            self._watch.add_tree(root, self._skips)
+        self._following = True
+        self._look()
+        await self._watch.run()
 
     def stop(self) -> None:
         """Watch nothing any more. A refresh that runs belongs to the loader and goes on; it may be what unloads us."""
@@ -153,7 +165,7 @@ class Hmr(Service, name="hmr"):
 
     def _rows_changed(self, _event: object) -> None:
         """Many rows change in one edit; look once, when all of them did."""
-        if not self._look_queued and not self._closed:
+        if self._following and not self._look_queued and not self._closed:
             self._look_queued = True
             self.ctx.call_later(0, self._look)
 
@@ -172,7 +184,8 @@ class Hmr(Service, name="hmr"):
             self._configs.remove(gone)
         for tree in trees:
             if tree not in self._trees and tree.source.path is not None:
-                self._trees[tree] = self._configs.add(tree.source.files(), self._refresher(tree), self.ctx)
+                known = tree.reading.texts if tree.reading is not None else None
+                self._trees[tree] = self._configs.add(tree.source.files(), self._refresher(tree), self.ctx, known)
 
     def _refresher(self, tree: Tree) -> Callable[[], Awaitable[object]]:
         """Applying an edit is the loader's own task: it may replace this very row, which must not cut it short."""
