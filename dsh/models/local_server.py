@@ -22,6 +22,10 @@ _QUIET_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 """Without these, idle worker threads spin: on two busy cores that costs nine tenths of the speed."""
 
 
+_LOG_PIECE = 1 << 14
+"""Bytes of the log read at a time; of a longer line the end is kept."""
+
+
 @record
 class Endpoint:
     """Where a running server listens, and the key that keeps other local users out."""
@@ -110,14 +114,18 @@ class LocalServer:
             start_new_session=True,  # a Ctrl-C in the terminal is the parent's business
         )
         self._process = process
-        self._ctx.spawn(self._drain, process, name=f"log of local model server {process.pid}")
+        logged = asyncio.Event()
+        self._ctx.spawn(self._drain, process, logged, name=f"log of local model server {process.pid}")
         key = secrets.token_urlsafe(24)
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps({**self._settings, "apiKey": key}).encode() + b"\n")
             await process.stdin.drain()
             line = await process.stdout.readline()
-        except (ConnectionError, asyncio.CancelledError) as error:
+        except (ConnectionError, ValueError, asyncio.CancelledError) as error:
+            if isinstance(error, ValueError):  # no line, but a flood: it ends only when somebody takes it
+                process.kill()
+                await process.stdout.read()
             await self.close()
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -126,16 +134,22 @@ class LocalServer:
             return Endpoint(json.loads(line)["url"], key)
         except (ValueError, KeyError):
             await self.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await logged.wait()
             said = self._errors[-1] if self._errors else "it said nothing"
             raise LlmError.of("LOCAL_MODEL", f"the local model server did not start: {said}") from None
 
-    async def _drain(self, process: asyncio.subprocess.Process) -> None:
+    async def _drain(self, process: asyncio.subprocess.Process, logged: asyncio.Event) -> None:
         """Read the log, so that a full pipe never blocks the server; the last lines explain a failed start."""
         assert process.stderr is not None
-        while line := await process.stderr.readline():
-            text = line.decode("utf-8", "replace").strip()
-            if text:
-                self._errors.append(text)
+        rest = b""
+        while piece := await process.stderr.read(_LOG_PIECE):
+            *lines, rest = (rest[-_LOG_PIECE:] + piece).split(b"\n")
+            self._errors += (text for line in lines if (text := line.decode("utf-8", "replace").strip()))
+        if text := rest.decode("utf-8", "replace").strip():
+            self._errors.append(text)
+        logged.set()
 
     def _stop_timer(self) -> None:
         if self._idle_timer is not None:
