@@ -199,8 +199,23 @@ class LogWriter:
         compressed = is_compressed(path)
         head = encode_header(header)
         content = (self._frame(head) if compressed else head) + self.encode(events, compressed=compressed)
-        temporary = f"{path}.{os.urandom(6).hex()}.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with self._draft(path, content) as draft:
+            _publish(draft, path, header.id)
+        self.sync_dir(os.path.dirname(path))
+        return len(content)
+
+    def republish(self, path: str) -> None:
+        """Put a copy of the log in its place, so that a writer that still has the old file open writes to nobody."""
+        data, _ = read_stable(path)
+        with self._draft(path, data) as draft:
+            os.replace(draft, path)
+        self.sync_dir(os.path.dirname(path))
+
+    @contextlib.contextmanager
+    def _draft(self, path: str, content: bytes) -> Iterator[str]:
+        """A private file beside `path` that holds `content`, to be put in its place; nothing of it stays behind."""
+        draft = f"{path}.{os.urandom(6).hex()}.tmp"
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
                 _write_all(fd, content)
@@ -208,30 +223,10 @@ class LogWriter:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            _publish(temporary, path, header.id)
+            yield draft
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        self.sync_dir(os.path.dirname(path))
-        return len(content)
-
-    def republish(self, path: str) -> None:
-        """Put a copy of the log in its place, so that a writer that still has the old file open writes to nobody."""
-        data, _ = read_stable(path)
-        temporary = f"{path}.{os.urandom(6).hex()}.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                _write_all(fd, data)
-                if self.durable:
-                    os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        self.sync_dir(os.path.dirname(path))
+                os.unlink(draft)
 
     def append(self, fd: int, size: int, content: bytes) -> None:
         """Write one batch at the end of a file of `size` bytes; on any failure the file has that size again.

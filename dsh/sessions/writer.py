@@ -60,7 +60,13 @@ class Writer:
             else:
                 _succeed(result, done.result())
 
-        first.add_done_callback(lambda _: self.submit(job).add_done_callback(finished))
+        def go_on(_: asyncio.Future[Any]) -> None:
+            try:
+                self.submit(job).add_done_callback(finished)
+            except SessionPersistenceError as error:  # closed meanwhile: whoever waits must hear of it
+                _fail(result, error)
+
+        first.add_done_callback(go_on)
         return result
 
     def finally_run(self, job: Callable[[], None]) -> None:
