@@ -16,7 +16,7 @@ from typing import Literal
 from dsh.cordis import Context, HarnessError
 from dsh.cordis.records import record
 from dsh.loader.dotenv import parse_dotenv, refused_name
-from dsh.loader.home import Home
+from dsh.loader.home import Home, resolve_home
 
 EnvSource = Literal["process", "project-env", "user-env"]
 TRUST_ORDER: tuple[EnvSource, ...] = ("process", "project-env", "user-env")
@@ -101,6 +101,13 @@ def launch_environment_of(ctx: Context) -> LaunchEnvironment:
     """The launcher's snapshot, or the inherited variables when no launcher provided one."""
     provided = ctx.get("launchEnvironment")
     return provided if isinstance(provided, LaunchEnvironment) else inherited_environment()
+
+
+def home_of(ctx: Context, explicit: str | None = None) -> Home:
+    """The home folder of a row: its own config's `explicit`, else that of the run."""
+    launcher = ctx.get("dshHomePath")
+    chosen = explicit or (os.fspath(launcher) if isinstance(launcher, (str, os.PathLike)) else None)
+    return resolve_home(chosen, launch_environment_of(ctx).values)
 
 
 def load_launch_environment(

@@ -91,6 +91,3 @@ class DefaultModel(AgentDefaultModel):
         if settings is not None:
             kept = {key: selection[key] for key in ("provider", "model", "reasoningEffort") if selection.get(key)}
             await settings.replace(SECTION, kept)
-
-
-__all__ = ["Candidate", "DefaultModel", "DefaultModelConfig", "Selection"]

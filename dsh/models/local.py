@@ -25,14 +25,13 @@ from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error
 from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import HttpClient, Reply, encode_body
 from dsh.llm.types import LlmRequest, StreamChunk
-from dsh.loader.home import Home, resolve_home
+from dsh.loader.environment import home_of
+from dsh.loader.home import Home
 from dsh.models.deepseek.request import wire_messages
 from dsh.models.deepseek.response import CompletionReader, malformed, read_usage
 from dsh.models.local_prompt import MAX_TOOLS, ActionReader, action_prompt, calls_since_prompt, output_schema
-from dsh.models.local_pull import model_file, pull
+from dsh.models.local_pull import model_file
 from dsh.models.local_server import Endpoint, LocalServer
-
-__all__ = ["Config", "LocalAdapter", "apply", "name", "pull"]
 
 ROUTE = "local"
 FETCHED_MODEL = "smollm2-135m"
@@ -79,9 +78,7 @@ class Config(ConfigModel):
 
 def apply(ctx: Context, config: Config, llm: Llm) -> None:
     """Serve the route for as long as the row is mounted."""
-    path = ctx.get("dshHomePath")
-    home = resolve_home(path if isinstance(path, str | Path) else None)
-    adapter = LocalAdapter(ctx, config, home)
+    adapter = LocalAdapter(ctx, config, home_of(ctx))
     ctx.defer(adapter.close)
     llm.register_adapter([ROUTE], adapter)
 

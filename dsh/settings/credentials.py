@@ -15,13 +15,12 @@ from pathlib import Path
 import anyio.to_thread
 
 from dsh.cordis import ConfigModel, Context, Emit, InvariantError, field
-from dsh.loader.environment import EnvSource, launch_environment_of
+from dsh.loader.environment import EnvSource, home_of, launch_environment_of
 from dsh.loader.home import Home
 from dsh.loader.watch import Watch
 from dsh.settings.chain import Chain
 from dsh.settings.credential_store import RECORD_KEY, Store, kind_of, record_of, store_of, upgraded
 from dsh.settings.document import Document, DocumentError, document_path
-from dsh.settings.file import settings_home
 from dsh.settings.service import (
     REFERENCE,
     CredentialError,
@@ -92,7 +91,7 @@ class LocalCredentials(Credentials):
     Config = LocalCredentialsConfig
 
     def __init__(self, ctx: Context, config: LocalCredentialsConfig) -> None:
-        home = settings_home(ctx, config.dsh_home)
+        home = home_of(ctx, config.dsh_home)
         self._environment = launch_environment_of(ctx)
         self._document = PrivateDocument(document_path(home, config.path, DEFAULT_FILE), home)
         self._store = Store()

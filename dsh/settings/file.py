@@ -6,7 +6,6 @@ An edit by anybody is in force within a moment; a document that cannot be read k
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import anyio.to_thread
 
 from dsh.cordis import ConfigModel, Context, field
 from dsh.cordis.jsonio import JsonObject, NotJsonError, json_equal, snapshot_json
-from dsh.loader.environment import launch_environment_of
-from dsh.loader.home import Home, resolve_home
+from dsh.loader.environment import home_of
 from dsh.loader.watch import Watch
 from dsh.loader.yamlio import find_mark
 from dsh.settings.base import Apply, LayeredSettings
@@ -75,7 +73,7 @@ class FileSettings(LayeredSettings):
 
     def __init__(self, ctx: Context, config: FileSettingsConfig) -> None:
         super().__init__(ctx, config)
-        home = settings_home(ctx, config.dsh_home)
+        home = home_of(ctx, config.dsh_home)
         self.document_path = document_path(home, config.path, DEFAULT_FILE)
         self._document = Document(self.document_path, home)
         self._text: str | None = None
@@ -163,10 +161,3 @@ class FileSettings(LayeredSettings):
             self.publish(self._stored)
         except Exception:
             self.ctx.logger.exception("a settings observer failed")
-
-
-def settings_home(ctx: Context, explicit: str | None) -> Home:
-    """The home folder of a row: its own config, else that of the run."""
-    launcher = ctx.get("dshHomePath")
-    chosen = explicit or (os.fspath(launcher) if isinstance(launcher, (str, os.PathLike)) else None)
-    return resolve_home(chosen, launch_environment_of(ctx).values)

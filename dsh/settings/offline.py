@@ -17,7 +17,7 @@ from dsh.cordis.records import record
 from dsh.loader.home import Home
 from dsh.settings.document import Document, document_path
 from dsh.settings.file import DEFAULT_FILE, sections_of, with_section
-from dsh.settings.sections import NAMESPACE, SettingsError, check_data, layered, operated
+from dsh.settings.sections import NAMESPACE, Redactor, SettingsError, check_data, layered, operated
 
 SECTIONS: dict[str, str] = {
     "agent-loop": "dsh.core.agent_loop:LoopSettings",
@@ -107,8 +107,8 @@ class OfflineSettings:
             if schema is not None:
                 try:
                     merged = schema.validate(merged).to_wire(redact=True)
-                except ConfigError:
-                    pass  # shown as it is stored; `dsh settings edit` and `set` say what is wrong
+                except ConfigError:  # shown as it is stored; `dsh settings set` says what is wrong
+                    merged = Redactor(schema.json_schema()).cut(merged)
             for path, value in _leaves(merged):
                 layer = "user" if _has(user, path) else "row" if _has(row, path) else "default"
                 found.append(SettingValue(".".join((ns, *path)), value, layer))
@@ -148,11 +148,6 @@ class OfflineSettings:
             if intended != sections:
                 self._document.write(self._document.edited(text, intended))
         return warnings
-
-    def check(self, text: str) -> list[str]:
-        """Check a whole document text (after an editor); returns warnings. Raises DocumentError, SettingsError."""
-        sections = sections_of(self._document, text)
-        return [warning for ns, section in sections.items() for warning in validate_offline(ns, section)]
 
 
 def split_key(key: str) -> tuple[str, Sequence[str]]:

@@ -7,8 +7,6 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import orjson
@@ -23,15 +21,12 @@ from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import USER_AGENT, HttpClient, Reply, encode_body, host_of
 from dsh.llm.transport.sse import SseEvent
 from dsh.llm.types import LlmRequest, StreamChunk
-from dsh.loader.environment import launch_environment_of
-from dsh.loader.home import anonymous_id, resolve_home
+from dsh.loader.environment import home_of, launch_environment_of
+from dsh.loader.home import anonymous_id
 from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, Config
 from dsh.models.deepseek.request import request_body, text_size
 from dsh.models.deepseek.response import CompletionReader, in_band_error, malformed
 from dsh.settings.service import Credentials
-
-if TYPE_CHECKING:
-    from dsh.loader.home import Home
 
 ROUTE = "deepseek-official"
 _KEY = re.compile(r"[\x21-\x7E]+")
@@ -152,7 +147,7 @@ class DeepSeekAdapter(Adapter):
 
     async def _anonymous_id(self) -> str:
         if self._user_id is None:
-            self._user_id = await asyncio.to_thread(anonymous_id, _home(self._ctx))
+            self._user_id = await asyncio.to_thread(anonymous_id, home_of(self._ctx))
         return self._user_id
 
 
@@ -257,8 +252,3 @@ def _missing_key(name: str) -> str:
         "or fetch a small local model with `dsh local pull`; "
         "or set baseURL of the llm-deepseek row to a local server, such as http://127.0.0.1:8080/v1"
     )
-
-
-def _home(ctx: Context) -> Home:
-    path = ctx.get("dshHomePath")
-    return resolve_home(path if isinstance(path, str | Path) else None)
