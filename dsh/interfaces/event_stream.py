@@ -19,7 +19,7 @@ from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 
-from .outcome import Outcome, outcome_of
+from .outcome import outcome_of, report
 
 if TYPE_CHECKING:
     from .stdout import LineOutput
@@ -50,16 +50,15 @@ class Reporter:
     """Turns events into lines."""
 
     def __init__(self, ctx: Context, config: Config) -> None:
-        self._out: LineOutput = ctx.get("stdout")
+        self.out: LineOutput = ctx.get("stdout")
         self.exit: Callable[[int], None] = ctx.get("appExit")
         self._json = config.output == "stream-json"
-        self._format = config.output
 
     def ready(self, pid: int, agents: list[tuple[str, str]]) -> None:
         """The composition stands and its agents are there."""
         if self._json:
             listed = [{"label": label, "sessionId": session_id} for label, session_id in agents]
-            self._out.write_json({"type": "ready", "pid": pid, "agents": listed})
+            self.out.write_json({"type": "ready", "pid": pid, "agents": listed})
             return
         for label, session_id in agents:
             _say(f"agent {label}: session {session_id}")
@@ -67,7 +66,7 @@ class Reporter:
 
     def session_event(self, event: SessionAppended) -> None:
         """One event of one session."""
-        self._out.write_json({"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()})
+        self.out.write_json({"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()})
 
     def applied(self, event: Any) -> None:
         """An edit of the configuration is in force."""
@@ -83,29 +82,10 @@ class Reporter:
 
     def _config(self, status: str, path: Any, **more: Any) -> None:
         if self._json:
-            self._out.write_json({"type": "config", "status": status, "path": str(path), **more})
+            self.out.write_json({"type": "config", "status": status, "path": str(path), **more})
         elif status == "applied":  # a refusal is in the log lines already
             rows = more.get("rows") or []
             _say(f"config applied: {', '.join(rows) if rows else 'no row changed'}")
-
-    def result(self, outcome: Outcome) -> None:
-        """The run ended by itself."""
-        if self._json:
-            self._out.write_json(
-                {
-                    "type": "result",
-                    "sessionId": outcome.session_id,
-                    "output": outcome.output,
-                    "reason": outcome.status,
-                    "usage": outcome.usage,
-                }
-            )
-        elif self._format == "json":
-            self._out.write_json(outcome.to_wire())
-        else:
-            self._out.write(outcome.output + "\n")
-        if outcome.error is not None:
-            _say(f"{outcome.error['code']}: {outcome.error['message']}")
 
 
 async def _main(
@@ -136,12 +116,17 @@ async def _main(
             return
         await sessions.flush(agent.session)
         outcome = outcome_of(agent.session, start)
-        reporter.result(outcome)
+        report(reporter.out, config.output, outcome)
         reporter.exit(outcome.exit_code)
     elif config.exit_when_idle:
+        code = 0
         for one in agents.list():
             await one.when_idle()
-        reporter.exit(0)
+            outcome = outcome_of(one.session, one.session.first_live_seq)
+            if outcome.turns and outcome.exit_code:
+                _say(f"session {one.id}: the turn ended as {outcome.status}")
+                code = 1
+        reporter.exit(code)
 
 
 def _target(loop: AgentLoop, label: str | None) -> Agent | None:

@@ -10,6 +10,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
@@ -18,7 +19,7 @@ from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 
-from .outcome import Outcome, outcome_of
+from .outcome import Outcome, outcome_of, report
 
 if TYPE_CHECKING:
     from dsh.core.agent import AgentHandle
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from .stdout import LineOutput
 
 OutputFormat = Literal["text", "json", "stream-json"]
+
+CANCEL_SECONDS = 10.0
+"""How long a turn that ran into the time limit may take to end."""
 
 
 class Config(ConfigModel):
@@ -64,7 +68,7 @@ class Run:
         code = 1
         try:
             outcome = await self._run()
-            self._report(outcome)
+            report(self._out, self._config.output, outcome)
             code = outcome.exit_code
         except asyncio.CancelledError:
             raise
@@ -87,7 +91,9 @@ class Run:
                 await agent.when_idle()
         except TimeoutError:
             agent.cancel({"kind": "hook", "reason": f"timeout after {self._config.timeout_seconds:g} s"})
-            await agent.when_idle()
+            with suppress(TimeoutError):  # a tool that does not listen must not hold the run for ever
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await agent.when_idle()
         await self._sessions.flush(agent.session)
         return outcome_of(agent.session, start)
 
@@ -112,17 +118,3 @@ class Run:
         def forward(event: SessionAppended) -> None:
             if event.session.id == session_id:
                 self._out.write_json({"type": "session_event", "sessionId": session_id, "event": event.event.to_wire()})
-
-    def _report(self, outcome: Outcome) -> None:
-        out, config = self._out, self._config
-        if config.output == "text":
-            out.write(outcome.output + "\n")
-        elif config.output == "json":
-            out.write_json(outcome.to_wire())
-        else:
-            result = {"type": "result", "sessionId": outcome.session_id, "output": outcome.output}
-            out.write_json({**result, "usage": outcome.usage, "reason": outcome.status})
-        if outcome.error is not None:
-            print(f"dsh: {outcome.error['code']}: {outcome.error['message']}", file=sys.stderr)
-        elif outcome.exit_code:
-            print(f"dsh: the turn ended as {outcome.status}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from dsh.cordis.records import struct
 
 if TYPE_CHECKING:
     from dsh.core.session import Session
+
+    from .stdout import LineOutput
 
 
 @struct
@@ -68,6 +71,21 @@ def outcome_of(session: Session, from_seq: int = 0) -> Outcome:
         for name, count in usage.items():
             outcome.usage[name] = outcome.usage.get(name, 0) + count
     return outcome
+
+
+def report(out: LineOutput, form: str, outcome: Outcome) -> None:
+    """Write the result to standard output in the form asked for, and to standard error why it failed."""
+    if form == "text":
+        out.write(outcome.output + "\n")
+    elif form == "json":
+        out.write_json(outcome.to_wire())
+    else:
+        result = {"type": "result", "sessionId": outcome.session_id, "output": outcome.output}
+        out.write_json({**result, "usage": outcome.usage, "reason": outcome.status})
+    if outcome.error is not None:
+        print(f"dsh: {outcome.error['code']}: {outcome.error['message']}", file=sys.stderr, flush=True)
+    elif outcome.exit_code:
+        print(f"dsh: the turn ended as {outcome.status}", file=sys.stderr, flush=True)
 
 
 def text_of(content: Any) -> str:
