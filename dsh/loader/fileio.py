@@ -1,7 +1,7 @@
 """How files a person or another process also writes are changed: lock, then replace whole.
 
 The lock of a document is the file `<document>.lock`, created exclusively and holding the writer's pid. It is never
-stolen: a writer that died leaves it behind, and only a person (or ``dsh doctor``) removes it.
+stolen: a writer that died leaves it behind, and only a person removes it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _timeout_error(path: Path, shown: str | None) -> LockTimeoutError:
     elif alive:
         holder = f"held by the running process {pid}"
     else:
-        holder = f"left behind by process {pid}, which no longer runs; `dsh doctor` can remove it"
+        holder = f"left behind by process {pid}, which no longer runs; remove that file"
     return LockTimeoutError(f"timed out waiting for the writer lock {shown or lock_path(path)} ({holder})")
 
 
