@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dsh.cli.output import fail
+
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Helpers for building on dsh.")
 
 
@@ -51,5 +53,4 @@ def mock_llm(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except (OSError, ValueError) as error:
-        typer.echo(f"dsh: {error}", err=True)
-        raise typer.Exit(1) from None
+        fail(str(error))

@@ -28,9 +28,9 @@ GRACE_SECONDS = 5.0
 class Launch:
     """What a command wants to run: a file, the user's layers over it, and a layer of the command's own.
 
-    ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``follow`` says
-    whether edits of files are taken over; ``values`` are
-    root values that plugins may read; ``stdout`` is given when standard output carries lines for programs.
+    ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
+    root values that plugins may read; ``follow`` says whether edits of files are taken over; ``stdout`` is given when
+    standard output carries lines for programs.
     """
 
     config: Path
@@ -155,7 +155,9 @@ async def _leave(app: App, starting: Any) -> None:
         try:
             leaving.result()
         except Exception as error:
-            print(f"dsh: shutdown: {error}", file=sys.stderr)
+            from dsh.cordis.errors import error_chain
+
+            print(f"dsh: shutdown: {error_chain(error)}", file=sys.stderr)
         return
     late = ", ".join(_unloading(app.root.inspect()["fibers"]))
     _give_up(late or "the end of the run", app.exit.code or 0)

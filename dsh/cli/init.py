@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dsh.cli.output import fail
+
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -20,8 +22,7 @@ def init(
     files = starter_files()
     existing = [name for name in files if (folder / name).exists()]
     if existing:
-        typer.echo(f"dsh: {folder / existing[0]} exists already; nothing was written", err=True)
-        raise typer.Exit(1)
+        fail(f"{folder / existing[0]} exists already; nothing was written")
     for name, content in files.items():
         target = folder / name
         try:
@@ -29,7 +30,6 @@ def init(
             with target.open("xb") as file:
                 file.write(content)
         except OSError as error:
-            typer.echo(f"dsh: cannot write {target}: {error.strerror}", err=True)
-            raise typer.Exit(1) from None
+            fail(f"cannot write {target}: {error.strerror}")
         typer.echo(f"wrote {target}")
     typer.echo(f"\nStart it with: dsh run {folder / 'cordis.yml'}")

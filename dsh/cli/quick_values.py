@@ -1,7 +1,7 @@
 """Command line values that need no conversion, so that typer's machinery for it is imported only for those that do.
 
 Newer versions of typer convert every value, absent ones too, with a validation library whose import takes as long as
-starting a composition. Versions without it are left as they are.
+starting a composition. A parameter of any other version, or whose parts have other names, is left as it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ class QuickValue:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value of the command's argument; the same that typer makes of it."""
         wanted = param.type_descriptor.annotation
-        many = param.multiple or param.nargs == -1
         if value is None:
-            return () if many else None
+            return () if param.multiple or param.nargs == -1 else None
         if type(value) is wanted:
             return value  # a text, or the default of a number
         if wanted is Path and _is_plain_path(value):
@@ -35,7 +34,8 @@ class QuickValue:
 def use_quick_values(params: Any) -> Any:
     """Let these parameters of a command take the short way; the same list."""
     for param in params:
-        if getattr(param, "_runtime_param", param) is None:
+        known = hasattr(param, "get_runtime_param") and hasattr(getattr(param, "type_descriptor", None), "annotation")
+        if known and getattr(param, "_runtime_param", param) is None:
             param._runtime_param = QuickValue()
     return params
 
