@@ -163,7 +163,7 @@ def read_text(target: FsTarget, check: Check) -> str:
     """See `Fs.read_text`."""
     fd, _ = open_file(target, "read")
     try:
-        content = _read_all(fd, check, lambda head: _refuse_binary(head, "read", target))
+        content = _read_all(fd, check, lambda head: refuse_binary(head, "read", target))
     except OSError as error:
         raise failure("read", target.display_path, error) from error
     finally:
@@ -275,14 +275,10 @@ def _decode(content: bytes, verb: str, target: FsTarget) -> str:
         raise decode_error(verb, target) from error
 
 
-def _refuse_binary(head: bytes, verb: str, target: FsTarget) -> None:
+def refuse_binary(head: bytes, verb: str, target: FsTarget) -> None:
+    """Raise FS_NOT_TEXT when the first bytes of a file hold a NUL."""
     if b"\0" in head[:BINARY_PROBE]:
         raise FsError("FS_NOT_TEXT", f'cannot {verb} "{target.display_path}": binary file')
-
-
-def refuse_binary(head: bytes, target: FsTarget) -> None:
-    """Raise FS_NOT_TEXT when the first bytes of a file being read hold a NUL."""
-    _refuse_binary(head, "read", target)
 
 
 def _read_all(
@@ -307,7 +303,7 @@ def _diff_basis(target: FsTarget, old: os.stat_result, check: Check) -> str | No
     try:
         fd, _ = open_file(target, "read")
         try:
-            content = _read_all(fd, check, lambda head: _refuse_binary(head, "read", target), old.st_size + 1)
+            content = _read_all(fd, check, lambda head: refuse_binary(head, "read", target), old.st_size + 1)
         finally:
             os.close(fd)
         return to_lf(without_bom(content.decode())) if len(content) == old.st_size else None

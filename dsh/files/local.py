@@ -90,7 +90,7 @@ class LocalFs(Fs):
             while True:
                 data = await _in_thread(lambda _: os.read(fd, disk.READ_PIECE), signal, "read aborted")
                 if first:
-                    disk.refuse_binary(data, target)
+                    disk.refuse_binary(data, "read", target)
                 try:
                     text = decoder.decode(data, final=not data)
                 except UnicodeDecodeError as error:
