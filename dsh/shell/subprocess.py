@@ -13,6 +13,7 @@ from dsh.cordis import ConfigModel, Context, field
 from .child import LocalChild
 from .child_env import merge, scrub
 from .collector import SpillDirectory
+from .death_watch import DeathWatch
 from .exit_guard import exit_guard
 from .process_tree import MARKER, new_marker
 from .service import MAX_GRACE_MS, SpawnError, SpawnSpec, Subprocess
@@ -38,6 +39,7 @@ class LocalSubprocess(Subprocess):
         self._patterns = _compile(config.scrub_env)
         self._children: set[LocalChild] = set()
         self._directory = SpillDirectory()
+        self._watch = DeathWatch()
         ctx.defer(config.watch(self._reconfigure))
         ctx.enter(exit_guard(self._kill_all))
 
@@ -50,6 +52,7 @@ class LocalSubprocess(Subprocess):
         for child in children:
             child.terminate()
         await asyncio.gather(*(child.wait_for_exit() for child in children))
+        self._watch.close()
 
     def spawn(self, spec: SpawnSpec) -> LocalChild:
         if not spec.argv or not spec.argv[0]:
@@ -60,9 +63,17 @@ class LocalSubprocess(Subprocess):
             known.recheck()  # left-over processes that have ended by themselves need no watch any more
         marker = new_marker()
         environment = merge(merge(scrub(os.environb, self._patterns), spec.env), {MARKER: marker})
-        child = LocalChild(spec, self._directory, self._children.discard)
+
+        def gone(child: LocalChild) -> None:
+            self._children.discard(child)
+            if child.pid is not None:
+                self._watch.remove(child.pid, marker)
+
+        child = LocalChild(spec, self._directory, gone)
         self._children.add(child)
         child.start(environment, marker)
+        if child.pid is not None:
+            self._watch.add(child.pid, marker)
         return child
 
     def resolve_executable(self, name: str) -> str:
