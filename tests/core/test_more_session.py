@@ -10,7 +10,7 @@ import pytest
 from dsh.cordis import Context, InvariantError
 from dsh.core import invariants, session_invariant
 from dsh.core.session_event import SessionError
-from dsh.core.session_store import SessionAppended, Sessions
+from dsh.core.session_store import SessionAppended, SessionCreated, SessionDisposed, Sessions
 from tests.core.session_helpers import called, replace, result, say, user
 
 
@@ -33,6 +33,26 @@ async def test_b30_a_nested_append_is_logged_as_the_failure_of_its_observer(capl
         for record in caplog.records:
             assert record.exc_info is not None and isinstance(record.exc_info[1], SessionError)
             assert "cannot reenter" in str(record.exc_info[1])
+
+
+async def test_b41_a_detach_during_the_announcement_waits_for_its_end() -> None:
+    async with Context() as root:
+        await root.plugin(Sessions)
+        sessions = root[Sessions]
+        session = sessions.prepare("s").session
+        detach = sessions.enter(session)
+        trail: list[str] = []
+
+        def leave(event: SessionCreated) -> None:
+            detach()
+            trail.append("live" if sessions.get("s") is session else "gone")
+
+        root.on(SessionCreated, leave)
+        root.on(SessionCreated, lambda e: trail.append("later listener"))
+        root.on(SessionDisposed, lambda e: trail.append("disposed"))
+        sessions.announce(session)
+        assert trail == ["live", "later listener", "disposed"]
+        assert sessions.get("s") is None and sessions.create("s").id == "s"
 
 
 @pytest.mark.parametrize(
