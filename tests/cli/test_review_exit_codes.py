@@ -1,0 +1,69 @@
+"""Exit codes that a script can trust, also where nobody listens or nobody asked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dsh.models.mock_server import MockLlmServer
+from tests.cli.kit import Place
+from tests.cli.test_run import CORDIS, HELLO
+
+DEAF = """\
+import asyncio
+from dsh.cordis import Context
+from dsh.core.tools import Tools
+from dsh.interfaces import headless
+
+headless.CANCEL_SECONDS = 0.5
+
+def apply(ctx: Context, config, tools: Tools):
+    @tools.tool
+    async def hello() -> str:
+        "Never listen."
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place.make(tmp_path)
+    place.write("hello.py", HELLO)
+    place.write("cordis.yml", CORDIS)
+    return place
+
+
+async def test_a_tool_that_does_not_listen_cannot_hold_a_timed_out_run(place: Place) -> None:
+    place.write("hello.py", DEAF)
+    async with MockLlmServer([{"toolCalls": [{"name": "hello", "arguments": {}}]}], repeat_last=True) as server:
+        place.model(server.url)
+        begin = time.monotonic()
+        done = await place.dsh("exec", "Hi", "--timeout", "1", "--output", "json")
+    assert done.code == 1 and done.json()["status"] != "completed"
+    assert time.monotonic() - begin < 30
+
+
+async def test_leaving_when_idle_fails_when_a_turn_failed(place: Place) -> None:
+    place.write("cordis.yml", CORDIS + "- {id: first, name: ./first.py}\n")
+    place.write("first.py", FIRST)
+    async with MockLlmServer(["success", "auth_error"]) as server:
+        place.model(server.url)
+        good = await place.dsh("run", "--exit-when-idle")
+        bad = await place.dsh("run", "--exit-when-idle")
+    assert good.code == 0
+    assert bad.code == 1 and "the turn ended as error" in bad.err
+
+
+FIRST = """\
+from dsh.core.agent_events import AgentSessionStart
+from dsh.llm.message import create_user_message
+
+def apply(ctx, config):
+    ctx.on(AgentSessionStart, lambda event: event.agent.followup(create_user_message("Hi")))
+"""
