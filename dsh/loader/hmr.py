@@ -87,7 +87,7 @@ class Hmr(Service, name="hmr"):
         self._config = config
         base = ctx.base_dir if config.base is None else ctx.base_dir / config.base
         self._base = Path(os.path.abspath(base))
-        self._watch = Watch(self._changed, say=self._say, debounce=config.debounce / 1000)
+        self._watch = Watch(self._changed, say=self._say, debounce=config.debounce / 1000, begin=self._begin)
         self._configs = ConfigWatches(self._watch, self._config_failed)
         self._trees: dict[Tree, ConfigFile] = {}
         self._roots = [Path(os.path.realpath(self._base / root)) for root in config.root]
@@ -113,14 +113,16 @@ class Hmr(Service, name="hmr"):
         self.ctx.spawn(self._run, name="hmr watch")
 
     async def _run(self) -> None:
-        """Watch, once the composition stands (or hangs): until then both would compete for the processor."""
+        """Watch, once the composition stands (or hangs): before, both would compete for the processor."""
         with anyio.move_on_after(_START_LIMIT):
             await self._loader.settle()
+        await self._watch.run()
+
+    def _begin(self) -> None:
         for root in self._roots:
             self._watch.add_tree(root, self._skips)
         self._following = True
         self._look()
-        await self._watch.run()
 
     def stop(self) -> None:
         """Watch nothing any more. A refresh that runs belongs to the loader and goes on; it may be what unloads us."""

@@ -57,7 +57,7 @@ class Watch:
         ctx.defer(watch.stop)
 
     `changed(paths)` runs on the event loop with the paths as they were given (or found in a tree). `say(message)`
-    receives what a person should know. Times are in seconds.
+    receives what a person should know; `begin()` is called when watching begins. Times are in seconds.
     """
 
     def __init__(
@@ -68,12 +68,14 @@ class Watch:
         debounce: float = DEBOUNCE,
         heartbeat: float = HEARTBEAT,
         poll: float = POLL,
+        begin: Callable[[], object] | None = None,
     ) -> None:
         self._changed = changed
         self._say = say
         self._debounce_ms = max(1, round(debounce * 1000))
         self._heartbeat_ms = max(self._debounce_ms, round(heartbeat * 1000))
         self._poll = poll
+        self._begin = begin
         self._files: dict[Path, Signature] = {}
         self._holders: dict[Path, int] = {}
         self._trees: dict[Path, Callable[[Path], bool]] = {}
@@ -136,7 +138,10 @@ class Watch:
         self._stopped = True
 
     async def run(self) -> None:
-        """Watch until `stop`."""
+        """Watch until `stop`, from one debounce time after the call on: a program that starts has more urgent work."""
+        await anyio.sleep(self._debounce_ms / 1000)
+        if self._begin is not None:
+            self._begin()
         misses = 0
         limiter = anyio.CapacityLimiter(1)  # a waiting watcher must not use up the threads of everybody else
         known_folders: frozenset[str] | None = None
