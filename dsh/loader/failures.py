@@ -10,7 +10,7 @@ from dsh.cordis import FiberState
 from dsh.cordis.errors import HarnessError, error_chain
 from dsh.cordis.schema import ConfigError
 
-from .entries import Entry
+from .entries import Entry, Tree
 from .expr import ExprError
 from .problems import LoadError, Problem, Stage
 from .row_checks import issue_problem, row_problem
@@ -88,3 +88,23 @@ def _is_framework(file: str) -> bool:
 def missing_services(entry: Entry) -> list[str]:
     """What a waiting row waits for."""
     return entry.fiber.missing() if entry.fiber is not None and not entry.fiber.is_retired else []
+
+
+def not_running(tree: Tree) -> list[Problem]:
+    """Which rows of a tree do not run, or publish a service for everybody."""
+    problems: list[Problem] = []
+    for entry in tree.walk():
+        failures = failures_of(entry)
+        problems += failures
+        if failures or entry.state in ("group", "disabled", "skipped"):
+            continue
+        if entry.fiber is None or entry.fiber.state is not FiberState.ACTIVE:
+            missing = ", ".join(missing_services(entry))
+            message = f"it waits for services: {missing}" if missing else f"it is {entry.state}"
+            problems.append(row_problem(entry.tree.source, entry.row, message, "apply"))
+            continue
+        for provided in entry.fiber.provided:
+            if provided.realm is None:
+                message = f'it publishes the service "{provided.name}" for everybody; isolate it in this file'
+                problems.append(row_problem(entry.tree.source, entry.row, message, "apply"))
+    return problems

@@ -43,6 +43,8 @@ class Step:
     rebases: bool = False
     updates: bool = False
     moved: bool = False
+    renewed: bool = False
+    """New code is put under the row."""
     problems: list[Problem] = field(default_factory=list)
 
     @property

@@ -83,8 +83,11 @@ class Transaction:
             await self._dispose(step for step in self._steps if step.leaves and step not in self._gone)
             self._errors.clear()
             for step in failed:
-                if step.entry.fiber is not None:
+                if step.starts and step not in self._mounted:
+                    self._mount(step)
+                elif step.entry.fiber is not None and not step.updates:
                     step.entry.fiber.restart()
+            await self._update([step for step in failed if step.updates])
             await self._settle()
             problems = self._failures()
         return problems
@@ -115,7 +118,8 @@ class Transaction:
         waits = []
         for step in steps:
             assert step.entry.fiber is not None
-            self._updated.append(step)
+            if step not in self._updated:
+                self._updated.append(step)
             waits.append(step.entry.fiber.update(step.row.config, no_save=True))
         for step, result in zip(steps, await outcomes(waits, self._loader.settle_limit) or (), strict=False):
             if result is not None:

@@ -21,13 +21,12 @@ from dsh.cordis.records import record
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
-from .failures import explain, failures_of, missing_services
+from .failures import explain, not_running
 from .include import make_include
 from .operations import Operation, folded
 from .outcomes import outcomes
 from .plan import Plan, Step, make_plan
-from .problems import LoadError, Problem, Stage
-from .row_checks import row_problem
+from .problems import LoadError, Problem
 from .sources import Reading, Source
 from .transaction import Transaction, changes, commit, mount
 from .yamlio import YamlMap, detach
@@ -249,21 +248,21 @@ class Loader(Service, name="loader"):
         put module tables back), the old plugin objects are mounted again, and `LoadError` says what failed, a failing
         return included. Without `rollback` failed rows stay failed. Returns the entries that were reloaded.
         """
-        wanted = {entry: plugins[entry.address] for entry in rows if entry.plugin is not None}
-        by_old = {id(entry.plugin): plugin for entry, plugin in wanted.items()}
+        replaced = [(entry.plugin, plugins[entry.address]) for entry in rows if entry.plugin is not None]
+        new = {id(old): plugin for old, plugin in replaced}
 
         async def job() -> list[Entry]:
-            chosen = [entry for entry in self.entries() if entry in wanted or id(entry.plugin) in by_old]
-            trees = list(dict.fromkeys(entry.tree for entry in chosen))
             async with AsyncExitStack() as turn:
+                trees = list(self.trees())
                 for tree in trees:
                     await turn.enter_async_context(tree.lock)
-                plans = [Plan(tree, tree.reading) for tree in trees if tree.reading is not None]
-                for plan in plans:
-                    for entry in plan.tree.entries.values():
-                        new = wanted.get(entry) or by_old.get(id(entry.plugin))
-                        plan.steps.append(_kept(entry, new if entry in chosen else None))
+                plans: list[Plan] = []  # of what runs now: an edit may have come first
+                for tree in trees:
+                    steps = [_kept(entry, new.get(id(entry.plugin))) for entry in tree.entries.values()]
+                    if tree.reading is not None and not tree.closed and any(step.renewed for step in steps):
+                        plans.append(Plan(tree, tree.reading, steps))
                 await Transaction(self, plans, before_rollback, keep_failed=not rollback).run()
+            chosen = [step.entry for plan in plans for step in plan.steps if step.renewed]
             for entry in chosen:
                 entry.generation += 1
                 if entry.fiber is not None:
@@ -372,7 +371,7 @@ class Loader(Service, name="loader"):
             await fiber
             tree = opened[-1]
             await self.settle_fibers((), list(tree.walk()))
-            problems = _not_running(tree)
+            problems = not_running(tree)
             if problems:
                 raise LoadError(problems)
         except BaseException:
@@ -489,20 +488,22 @@ class Loader(Service, name="loader"):
 
 
 def _kept(entry: Entry, plugin: Any) -> Step:
-    """A step that keeps a row, or replaces its plugin only."""
-    return Step(
+    """A step that keeps a row, or replaces its plugin only; a row whose plugin stopped itself stays down."""
+    step = Step(
         entry,
         entry.row,
         parent=entry.parent,
         enabled=True,
         target=entry.target,
-        plugin=entry.plugin if plugin is None else plugin,
-        spec=None if plugin is None else resolve_plugin(plugin),
+        plugin=entry.plugin,
         base=entry.base,
         shape=entry.shape,
         injected=entry.injected,
-        action="keep" if plugin is None else "replace" if entry.is_mounted else "mount",
     )
+    if plugin is not None:
+        step.plugin, step.spec, step.renewed = plugin, resolve_plugin(plugin), True
+        step.action = "replace" if entry.is_mounted else "keep" if entry.stopped else "mount"
+    return step
 
 
 def _is_starting(fiber: Fiber) -> bool:
@@ -518,23 +519,3 @@ def _own_fibers(ctx: Context) -> Iterator[Fiber]:
     while fiber is not None:
         yield fiber
         fiber = fiber.parent
-
-
-def _not_running(tree: Tree) -> list[Problem]:
-    problems: list[Problem] = []
-    stage: Stage = "apply"
-    for entry in tree.walk():
-        failures = failures_of(entry)
-        problems += failures
-        if failures or entry.state in ("group", "disabled", "skipped"):
-            continue
-        if entry.fiber is None or entry.fiber.state is not FiberState.ACTIVE:
-            missing = ", ".join(missing_services(entry))
-            message = f"it waits for services: {missing}" if missing else f"it is {entry.state}"
-            problems.append(row_problem(entry.tree.source, entry.row, message, stage))
-            continue
-        for provided in entry.fiber.provided:
-            if provided.realm is None:
-                message = f'it publishes the service "{provided.name}" for everybody; isolate it in this file'
-                problems.append(row_problem(entry.tree.source, entry.row, message, stage))
-    return problems

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dsh.loader.problems import LoadError
+from tests.cordis.helpers import turns
 from tests.loader.kit import running, write_plugins
 
 GROUP = """
@@ -78,3 +80,51 @@ async def test_a_reload_that_is_taken_back_does_not_turn_the_generation_back(fol
         assert it.fiber("a").generation == 1
         await it.loader.reload_rows([entry], {"a": version(lambda ctx: None)})
         assert it.fiber("a").generation == 2
+
+
+async def test_a_name_change_that_comes_before_waiting_new_code_keeps_its_plugin(folder: Path) -> None:
+    text = "- {id: a, name: ./note.py}\n"
+    async with running(folder, text) as it:
+        entry = it.entry("a")
+        async with entry.tree.lock:
+            it.write("- {id: a, name: ./provider.py}\n")
+            edit = asyncio.ensure_future(it.loader.refresh())
+            await turns()
+            new = SimpleNamespace(apply=lambda ctx: None)
+            reload = asyncio.ensure_future(it.loader.reload_rows([entry], {"a": new}))
+            await turns()
+        await edit
+        assert await reload == []
+        assert entry.plugin.__name__.endswith(".provider") and it.states() == {"a": "active"}
+        assert it.root["thing"].value == "one"
+
+
+async def test_a_row_whose_plugin_stopped_itself_stays_down_when_its_code_is_renewed(folder: Path) -> None:
+    async with running(folder, "- {id: a, name: ./note.py}\n") as it:
+        it.take()
+        await it.fiber("a").dispose()
+        new = SimpleNamespace(inject=["notes"], apply=lambda ctx: ctx["notes"].append("new code"))
+        assert [entry.id for entry in await it.loader.reload_rows([it.entry("a")], {"a": new})] == ["a"]
+        assert it.take() == ["-a"] and it.states() == {"a": "disabled"}
+        await it.edit("- {id: a, name: ./note.py, config: {text: changed}}\n")
+        assert it.take() == ["new code"]
+
+
+HOLDER = """
+def apply(ctx, config):
+    ctx.provide("held", object())
+"""
+
+
+async def test_making_room_for_one_row_does_not_let_the_failed_edit_of_another_pass(folder: Path) -> None:
+    (folder / "holder.py").write_text(HOLDER)
+    before = "- {id: a, name: ./note.py, config: {text: old}}\n- {id: one, name: ./holder.py}\n"
+    after = "- {id: a, name: ./note.py, config: {text: new, size: !!js 0 - 1}}\n- {id: two, name: ./holder.py}\n"
+    async with running(folder, before) as it:
+        it.take()
+        error = await it.refused(after)
+        assert (error.row, error.key) == ("a", "config.size")
+        assert it.fiber("a").config.text == "old" and it.states() == {"a": "active", "one": "active"}
+        await it.edit(after.replace("0 - 1", "0 + 2"))
+        assert (it.fiber("a").config.text, it.fiber("a").config.size) == ("new", 2)
+        assert it.states() == {"a": "active", "two": "active"}
