@@ -74,6 +74,10 @@ class Spawned(Generic[T]):
         """As `asyncio.Task.exception`."""
         return self._owned.task.exception()
 
+    async def ended(self) -> None:
+        """Wait until it is over, however it ended."""
+        await self._owned.done
+
     def begin_undo(self) -> Latch:
         if self._gone is None:
             self._gone = Latch()

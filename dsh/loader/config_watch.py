@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import anyio.to_thread
 
-from dsh.cordis import Context
+from dsh.cordis import Context, Spawned
 from dsh.loader.graph import digest_of
 from dsh.loader.watch import Watch
 
@@ -45,8 +44,7 @@ class ConfigFile:
         self._forced = False
         self._again = False
         self._closed = False
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._running: Spawned[None] | None = None
 
     def wake(self, *, force: bool = False) -> None:
         """Look at the files soon, and refresh if their content is another one (or anyway, with `force`).
@@ -57,30 +55,27 @@ class ConfigFile:
             return
         self._forced = self._forced or force
         self._again = True
-        if self._idle.is_set():
-            self._idle.clear()
-            self._owner.spawn(self._run, name=f"refresh {self.paths[0].name}")
+        if self._running is None or self._running.done():
+            self._running = self._owner.spawn(self._run, name=f"refresh {self.paths[0].name}")
 
     async def close(self) -> None:
         """Start no more refresh, and wait for the one that runs."""
         self._closed = True
-        await self._idle.wait()
+        await self.idle()
 
     async def idle(self) -> None:
         """Wait for the refresh that runs, if one does."""
-        await self._idle.wait()
+        while self._running is not None and not self._running.done():
+            await self._running.ended()
 
     def abandon(self) -> None:
         """Start no more refresh; one that runs is left to itself."""
         self._closed = True
 
     async def _run(self) -> None:
-        try:
-            while self._again and not self._closed:
-                self._again = False
-                await self._look()
-        finally:
-            self._idle.set()
+        while self._again and not self._closed:
+            self._again = False
+            await self._look()
 
     async def _look(self) -> None:
         forced, self._forced = self._forced, False

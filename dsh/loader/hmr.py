@@ -167,7 +167,7 @@ class Hmr(Service, name="hmr"):
 
     def _rows_changed(self, _event: object) -> None:
         """Many rows change in one edit; look once, when all of them did."""
-        if self._following and not self._look_queued and not self._closed:
+        if self._following and not self._look_queued and self.ctx.stack.is_open:
             self._look_queued = True
             self.ctx.call_later(0, self._look)
 
