@@ -29,8 +29,9 @@ class Launch:
     """What a command wants to run: a file, the user's layers over it, and a layer of the command's own.
 
     ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
-    root values that plugins may read; ``follow`` says whether edits of files are taken over; ``stdout`` is given when
-    standard output carries lines for programs.
+    root values that plugins may read; ``follow`` says whether edits of files are taken over; ``task`` that there
+    is something to finish, so that every signal which ends it earlier is a failure; ``stdout`` is given when standard
+    output carries lines for programs.
     """
 
     config: Path
@@ -40,6 +41,7 @@ class Launch:
     changes: Sequence[Mapping[str, Any]] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     follow: bool = True
+    task: bool = False
     stdout: LineOutput | None = None
 
 
@@ -81,10 +83,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _main(launch: Launch, environment: Any, home: Any) -> int:
-    from dsh.loader.boot import BootError, boot
+    from dsh.loader.boot import BootError, BootUsageError, boot
     from dsh.loader.patches import Layer
 
-    signals = Signals()
+    signals = Signals(task=launch.task)
     items = [*launch.changes, *([{"insert": list(launch.rows)}] if launch.rows else [])]
 
     def prepare(root: Context) -> None:
@@ -109,7 +111,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         app = await _interruptible(starting.__aenter__(), signals)
     except BootError as error:
         print(error, file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, BootUsageError) else 1
     if app is None:
         return signals.code or 0
     _collect_garbage_again()
@@ -184,12 +186,15 @@ def _unloading(fiber: Mapping[str, Any]) -> list[str]:
 class Signals:
     """The first signal asks for a graceful end, the second leaves at once, as does any once the run is ending."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, task: bool = False) -> None:
         self.exit: Callable[[int], None] | None = None
         self.code: int | None = None
         self.stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number, code in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup: the run is meant to outlive its terminal
+            code = 128 + number if task or number == signal.SIGINT else 0
             loop.add_signal_handler(number, self._received, number, code)
 
     def leaving(self, code: int) -> None:

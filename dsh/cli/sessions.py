@@ -29,7 +29,7 @@ def list_sessions(
 
     from dsh.sessions.stored import list_stored
 
-    listing = list_stored(session_root(root))
+    listing = _guarded(lambda: list_stored(session_root(root)))
     wanted = os.path.abspath(cwd) if cwd is not None else None
     entries = [
         entry
@@ -106,7 +106,10 @@ def verify(
     """Check stored logs without writing: exit code 1 when one of them is damaged."""
     from dsh.sessions.verify import verify_log, verify_stored
 
-    reports = [verify_log(find(session, root).path)] if session is not None else list(verify_stored(session_root(root)))
+    if session is not None:
+        reports = [verify_log(find(session, root).path)]
+    else:
+        reports = _guarded(lambda: list(verify_stored(session_root(root))))
     if as_json:
         print_json(
             [

@@ -293,6 +293,8 @@ def _project_dirs(root: str) -> list[str]:
             return sorted(entry.path for entry in entries if is_project_dir(entry.name) and entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise SessionPersistenceError(f"the session folder {root} cannot be read: {reason_of(error)}") from error
 
 
 def _ids(root: str) -> Iterator[tuple[str, str]]:

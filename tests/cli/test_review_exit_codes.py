@@ -67,3 +67,26 @@ from dsh.llm.message import create_user_message
 def apply(ctx, config):
     ctx.on(AgentSessionStart, lambda event: event.agent.followup(create_user_message("Hi")))
 """
+
+
+async def test_a_malformed_set_is_a_usage_error(place: Place) -> None:
+    for command in (["exec", "Hi"], ["run"]):
+        done = await place.dsh(*command, "--set", "foo")
+        assert done.code == 2 and "expected ROW.KEY=VALUE" in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [["list"], ["verify"], ["show", "x"]], ids=" ".join)
+async def test_a_session_folder_that_cannot_be_read_is_one_sentence(
+    place: Place, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from dsh.cli import sessions
+
+    def denied(path: object) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("os.scandir", denied)
+    done = CliRunner().invoke(sessions.app, [*command, "--root", str(place.work)])
+    assert done.exit_code == 1
+    assert done.stderr == f"dsh: the session folder {place.work} cannot be read: Permission denied\n"
