@@ -1,8 +1,8 @@
 """Records and structs: small slotted classes, as the standard library's dataclasses make them, at less cost.
 
 `@record` means what `@dataclass(frozen=True, slots=True)` means, `@struct` what `@dataclass(slots=True)` means, for a
-quarter to a half of the time: only the constructor is compiled for each class, everything else is shared. There are
-two hundred of these classes, and each start of the process defines them anew.
+fraction of the time: only the constructor is compiled for each class, when it is first called, and everything else is
+shared. There are two hundred of these classes, and each start of the process defines them anew.
 """
 
 from __future__ import annotations
@@ -40,8 +40,15 @@ def identity_struct(cls: T) -> T:
 
 def _complete(cls: T, methods: dict[str, Any], *, frozen: bool = True) -> T:
     added = {name: method for name, method in methods.items() if name not in cls.__dict__}
+    if not cls.__doc__:
+        cls.__doc__ = cls.__name__  # dataclass() would put the signature there, which takes long
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    for name, method in {**added, "__init__": _constructor(made, frozen)}.items():
+
+    def construct_first(self: Any, *args: Any, **kwargs: Any) -> None:
+        made.__init__ = constructor = _constructor(made, frozen)
+        constructor(self, *args, **kwargs)
+
+    for name, method in {**added, "__init__": construct_first}.items():
         setattr(made, name, method)
     return cast("T", made)
 
