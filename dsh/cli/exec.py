@@ -77,4 +77,4 @@ def run_task(
     }
     row = {"id": "headless", "name": "dsh-headless", "config": {k: v for k, v in given.items() if v is not None}}
     alone = {"startConfiguredAgents": False}
-    return run(Launch(config, patches, sets, [row], values=alone, follow=False, stdout=claim_stdout()))
+    return run(Launch(config, patches, sets, [row], values=alone, follow=False, task=True, stdout=claim_stdout()))

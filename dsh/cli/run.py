@@ -55,7 +55,7 @@ def run(
         stdout = claim_stdout()
         config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
         front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
-    launch = Launch(config, patches, set_ or (), [front], follow=not no_watch, stdout=stdout)
+    launch = Launch(config, patches, set_ or (), [front], follow=not no_watch, task=exit_when_idle, stdout=stdout)
     raise typer.Exit(host(launch))
 
 

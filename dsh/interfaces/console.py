@@ -20,6 +20,7 @@ from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
+from dsh.loader.boot import when_started
 
 from .outcome import end_name, text_of
 from .terminal_text import Style, one_line, printable
@@ -45,6 +46,7 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     ctx.on(SessionAppended, console.session_event)
     ctx.on(AgentError, console.agent_error)
     ctx.on("hmr/reload", console.reloaded)
+    ctx.on("loader/refreshed", console.applied)
     ctx.spawn(console.main, name="console", critical=True)
 
 
@@ -64,9 +66,7 @@ class Console:
 
     async def main(self) -> None:
         """Greet, then prompt until the user leaves."""
-        loader = self._ctx.get("loader")
-        if loader is not None:
-            await loader.settle()
+        await when_started(self._ctx)
         await self._loop.configured.settled()
         for label, error in self._loop.configured.failures():
             self._line(self._style("31", f'agent "{label}" did not start: {describe_error(error)}'))
@@ -221,10 +221,14 @@ class Console:
         """Plugin code was reloaded."""
         self._line(self._style("2", f"reloaded: {', '.join(event.rows)}"))
 
+    def applied(self, event: Any) -> None:
+        """An edit of the configuration is in force."""
+        self._line(self._style("2", f"config applied: {', '.join(event.rows) or 'no row changed'}"))
+
     def _greet(self, agent: Agent) -> None:
         self._line(self._style("2", f"session {agent.id}; /help for commands"))
         shown = [e for e in agent.session.events if e.type in ("user/message", "assistant/message")]
-        for event in shown[len(shown) - self._config.tail :] if self._config.tail else ():
+        for event in shown[-self._config.tail :] if self._config.tail else ():
             message = event.data if event.type == "user/message" else event.data["message"]
             if text := text_of(message["content"]):
                 mark = "> " if event.type == "user/message" else ""

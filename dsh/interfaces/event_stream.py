@@ -18,6 +18,7 @@ from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
+from dsh.loader.boot import when_started
 
 from .outcome import outcome_of, report
 
@@ -91,12 +92,11 @@ class Reporter:
 async def _main(
     ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop, reporter: Reporter
 ) -> None:
-    loader = ctx.get("loader")
-    if loader is not None:
-        await loader.settle()
+    await when_started(ctx)
     await loop.configured.settled()
-    reporter.ready(os.getpid(), loop.configured.sessions())
     failures = loop.configured.failures()
+    failed = {label for label, _ in failures}
+    reporter.ready(os.getpid(), [each for each in loop.configured.sessions() if each[0] not in failed])
     if failures and (config.exit_when_idle or config.require_agents):
         label, error = failures[0]
         _say(f'agent "{label}" did not start: {describe_error(error)}')

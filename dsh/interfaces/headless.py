@@ -18,11 +18,13 @@ from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
+from dsh.loader.boot import when_started
 
 from .outcome import Outcome, outcome_of, report
 
 if TYPE_CHECKING:
     from dsh.core.agent import AgentHandle
+    from dsh.core.session import Session
 
     from .stdout import LineOutput
 
@@ -62,6 +64,7 @@ class Run:
             raise HarnessError("the one-shot runner needs the launcher's standard output", code="NO_STDOUT")
         self._out = out
         self._exit: Callable[[int], None] = ctx.get("appExit")
+        self._begun: tuple[Session, int] | None = None
 
     async def main(self) -> None:
         """Run, report, ask the launcher to exit."""
@@ -71,6 +74,8 @@ class Run:
             report(self._out, self._config.output, outcome)
             code = outcome.exit_code
         except asyncio.CancelledError:
+            if self._begun is not None:  # a signal: the agent has ended its turn before we leave
+                report(self._out, self._config.output, outcome_of(*self._begun))
             raise
         except Exception as error:
             name = error.code if isinstance(error, HarnessError) else type(error).__name__
@@ -78,10 +83,11 @@ class Run:
         self._exit(code)
 
     async def _run(self) -> Outcome:
-        await self._loader_settled()
+        await when_started(self._ctx)
         handle = await self._agent()
         agent = handle.agent
         start = len(agent.session.events)
+        self._begun = agent.session, start
         if self._config.output == "stream-json":
             self._stream(agent.id)
         agent.followup(create_user_message(self._config.task))
@@ -107,11 +113,6 @@ class Run:
             return await self._agents.resume(ResumeAgentOptions(config.session_id, options, restore_route=True))
         meta: dict[str, Any] = {"cwd": os.path.abspath(config.cwd or os.getcwd())}
         return await self._agents.create(CreateAgentOptions(f"session-{uuid.uuid4()}", meta, agent_options=options))
-
-    async def _loader_settled(self) -> None:
-        loader = self._ctx.get("loader")
-        if loader is not None:
-            await loader.settle()
 
     def _stream(self, session_id: str) -> None:
         @self._ctx.on(SessionAppended)

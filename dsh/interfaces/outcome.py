@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ class Outcome:
     """The result of the turns since ``from_seq``.
 
     ``status`` is the kind of the last ``turn/end`` (``disposed`` for a turn that a shutdown ended), ``none`` when no
-    turn ended; ``usage`` sums the reported token counts; ``error`` is ``{message, code, …}`` of a failed turn.
+    turn ended; ``usage`` sums the reported token counts; ``error`` is ``{message, code, …}`` of a failed turn; ``why``
+    tells what cut a turn short, if anybody said.
     """
 
     session_id: str
@@ -28,6 +30,7 @@ class Outcome:
     turns: int = 0
     usage: dict[str, int] = field(default_factory=dict)
     error: dict[str, Any] | None = None
+    why: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -67,6 +70,8 @@ def outcome_of(session: Session, from_seq: int = 0) -> Outcome:
             outcome.turns += 1
             outcome.status = end_name(data["reason"])
             outcome.error = data["reason"].get("error")
+            cause = data["reason"].get("reason")
+            outcome.why = cause.get("reason") if isinstance(cause, Mapping) else None
     for usage in samples.values():
         for name, count in usage.items():
             outcome.usage[name] = outcome.usage.get(name, 0) + count
@@ -85,7 +90,8 @@ def report(out: LineOutput, form: str, outcome: Outcome) -> None:
     if outcome.error is not None:
         print(f"dsh: {outcome.error['code']}: {outcome.error['message']}", file=sys.stderr, flush=True)
     elif outcome.exit_code:
-        print(f"dsh: the turn ended as {outcome.status}", file=sys.stderr, flush=True)
+        why = f": {outcome.why}" if outcome.why else ""
+        print(f"dsh: the turn ended as {outcome.status}{why}", file=sys.stderr, flush=True)
 
 
 def text_of(content: Any) -> str:

@@ -82,6 +82,7 @@ class App:
     root: Context
     loader: Loader
     exit: AppExit
+    started: asyncio.Event
 
     @property
     def is_over(self) -> bool:
@@ -135,7 +136,18 @@ async def boot(
         app = await _start(root, environment, home, start_dir, args, prepare, bin, settle_limit)
         source = make_source(path, overlays=overlays, sets=sets, inline=inline, sibling=sibling)
         await _load(app, source, environment, bin)
+        app.started.set()
         yield app
+
+
+async def when_started(ctx: Context) -> None:
+    """Return once every row runs and the start was found good: only then front ends give work to agents."""
+    started: asyncio.Event | None = ctx.get("bootAudited")
+    if started is not None:
+        await started.wait()
+    loader: Loader | None = ctx.get("loader")
+    if loader is not None:
+        await loader.settle()
 
 
 async def _start(
@@ -149,6 +161,8 @@ async def _start(
     settle_limit: float,
 ) -> App:
     app_exit = AppExit()
+    started = asyncio.Event()
+    root.provide("bootAudited", started)
     root.provide("cmdlineArgs", CommandLineArguments(args))
     root.provide("appExit", app_exit)
     root.provide("launchEnvironment", environment)
@@ -172,7 +186,7 @@ async def _start(
             await root.close()
             text = f"{bin}: host preparation failed: {error_chain(error)}\n{plugin_traceback(error)}"
             raise BootError(masked(text, secrets_of(None, environment.values))) from error
-    return App(root, loader, app_exit)
+    return App(root, loader, app_exit, started)
 
 
 async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: str) -> None:

@@ -64,12 +64,12 @@ class Terminal:
 
 
 @asynccontextmanager
-async def console(place: Place, *arguments: str) -> AsyncIterator[Terminal]:
+async def console(place: Place, *arguments: str, command: str = "run") -> AsyncIterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     os.set_blocking(master, False)
     process = await asyncio.create_subprocess_exec(
-        PYTHON, "-c", TAKE_TERMINAL, PYTHON, "-m", "dsh.cli.main", "run", *arguments,
+        PYTHON, "-c", TAKE_TERMINAL, PYTHON, "-m", "dsh.cli.main", command, *arguments,
         cwd=place.work, env={**place.env, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
         stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
     )  # fmt: skip
