@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .effects import Disposer
@@ -61,13 +61,14 @@ class Listener:
             self.call = _leave_first(self._once, self.call)
 
     def _spawn(self, event: Event) -> None:
-        self.ctx.spawn(self.fn, event, name=f"listener of {event.__event__.name if event.__event__ else '?'}")
+        if self.ctx.stack.is_open:
+            self.ctx.spawn(self.fn, event, name=f"listener of {event.__event__.name if event.__event__ else '?'}")
 
 
 class Mailbox:
     """The queue of an async listener of an Emit event: one invocation at a time, in order, in one task."""
 
-    __slots__ = ("_busy", "_listener", "_name", "_owned", "_queue", "_wake")
+    __slots__ = ("_busy", "_closed", "_listener", "_name", "_owned", "_queue", "_wake")
 
     def __init__(self, listener: Listener, name: str) -> None:
         self._listener = listener
@@ -76,12 +77,11 @@ class Mailbox:
         self._wake = Latch()
         self._owned: OwnedTask | None = None
         self._busy = False
-
-    @property
-    def running(self) -> bool:
-        return self._owned is not None
+        self._closed = False
 
     def post(self, event: Event) -> None:
+        if self._closed:  # removed by somebody who was told before it
+            return
         self._queue.append(event)
         fiber = self._listener.ctx.fiber
         if not self._busy:
@@ -116,11 +116,17 @@ class Mailbox:
             self._busy = False
             self._listener.ctx.fiber.runtime.end()
 
-    async def close(self) -> None:
+    def close(self) -> Awaitable[None] | None:
+        """Drop what is queued and cancel what runs; awaitable if something does."""
+        self._closed = True
         self._queue.clear()
-        if self._owned is not None:
-            self._owned.cancel()
-            await self._owned.done
+        if self._owned is None:
+            return None
+        self._owned.cancel()
+        return self._end(self._owned)
+
+    async def _end(self, owned: OwnedTask) -> None:
+        await owned.done
         self._rest()
 
 
@@ -265,8 +271,7 @@ class EventBus:
 
         def undo() -> Any:
             channel.remove(listener)
-            mailbox = listener.mailbox
-            return mailbox.close() if mailbox is not None and mailbox.running else None
+            return listener.mailbox.close() if listener.mailbox is not None else None
 
         disposer.set_up(undo)
         return disposer
@@ -298,9 +303,11 @@ def is_async(fn: Call) -> bool:
 
 
 def _leave_first(disposer: Disposer, call: Call) -> Call:
-    def once(*args: Any) -> Any:
+    def once(event: Event, *following: Call) -> Any:
+        if disposer.disposed:  # a dispatch that began before an inner one came here first
+            return following[0]() if following else None
         disposer()
-        return call(*args)
+        return call(event, *following)
 
     return once
 

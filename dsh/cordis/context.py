@@ -247,6 +247,8 @@ class Context(EventMethods, TimeMethods):
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(fn(*args))
             except BaseException as error:

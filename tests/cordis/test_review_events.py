@@ -102,3 +102,74 @@ async def test_an_intercept_may_set_the_name_of_the_logger():
         assert [(each.name, each.getMessage()) for each in root.runtime.logs.records] == [
             ("dsh.renamed", "quiet words")
         ]
+
+
+async def test_an_event_that_finds_its_async_listener_removed_starts_nothing_and_settles():
+    heard = []
+    async with harness() as root:
+
+        async def listen(event):
+            heard.append(event.value)
+
+        off = []
+        root.on(Ping, lambda event: off[0]() if event.value == 0 else None)
+        off.append(root.on(Ping, listen))
+        root.emit(Ping(0))
+        await asyncio.wait_for(root.settle(), 5)
+        again = root.on(Ping, listen)
+        root.emit(Ping(1))
+        await root.settle()
+        prepared = root.prepare(Ping(2))
+        await again()
+        prepared.run()
+        await asyncio.wait_for(root.settle(), 5)
+        assert heard == [1]
+        assert not [owned for owned in root.runtime.tasks.values() if owned.kind == "listener"]
+
+
+async def test_a_concurrent_listener_of_a_plugin_on_its_way_out_is_not_started():
+    async with harness() as root:
+
+        async def listen(event):
+            raise AssertionError
+
+        def body(ctx):
+            ctx.on(Ping, listen, concurrent=True)
+
+        fiber = await root.plugin(body)
+        gate = asyncio.Event()
+        fiber.ctx.defer(gate.wait)
+        gone = fiber.dispose()
+        await turns()
+        root.emit(Ping())
+        gate.set()
+        await gone
+        assert errors(root) == []
+
+
+async def test_once_is_once_also_when_an_earlier_listener_emits_the_event_again():
+    heard = []
+    async with harness() as root:
+
+        def again(event):
+            if event.value == 0:
+                root.emit(Ping(1))
+
+        root.on(Ping, again)
+        root.once(Ping, lambda event: heard.append(event.value))
+        root.emit(Ping(0))
+        assert heard == [1]
+
+        class Wave(Waterfall[list[str]], name="review/wave"):
+            inner: bool = False
+
+        @root.on(Wave)
+        async def repeat(event, next):
+            inner = [] if event.inner else await root.waterfall(Wave(True), list)
+            return inner + await next()
+
+        @root.once(Wave)
+        async def first(event, next):
+            return ["once", *await next()]
+
+        assert await root.waterfall(Wave(), list) == ["once"]

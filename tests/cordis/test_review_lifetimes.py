@@ -99,3 +99,18 @@ async def test_a_fiber_on_its_way_out_cannot_be_moved_back_in():
         assert root.fiber.children() == [] and group.composite.inner.items == {}
         await group()
     assert_clean(root)
+
+
+async def test_a_call_from_another_thread_that_was_cancelled_meanwhile_is_not_made():
+    calls, noise = [], []
+    async with harness() as root:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: noise.append(context))
+
+        def ask():
+            future = root.from_thread(calls.append, 1)
+            future.cancel()
+            return future
+
+        future = ask()
+        await turns()
+        assert future.cancelled() and calls == [] and noise == []
