@@ -235,8 +235,12 @@ def _exists(module: str) -> bool:
         return True  # the usual case, without asking every finder
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, AttributeError, ValueError):
-        return False
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Looking for a submodule imports the packages around it: what breaks in there, the import says better.
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        return missing is None or not f"{module}.".startswith(f"{missing}.")
 
 
 def _entry_points() -> Iterator[Any]:
