@@ -6,6 +6,7 @@ The text goes to the model as a message only when it differs from what the model
 from __future__ import annotations
 
 import asyncio
+import subprocess
 
 from dsh.cordis import ConfigModel, Context, field
 from dsh.core.system_prompt import AssembleContext, SystemPrompt
@@ -32,20 +33,11 @@ def apply(ctx: Context, config: Config, prompt: SystemPrompt) -> None:
 
 async def git_status(cwd: str, timeout: float) -> list[str]:
     """``git status`` in ``cwd``: the branch line, then a line per changed file; nothing outside of a repository."""
+    command = ["git", "status", "--short", "--branch"]
     try:
-        process = await asyncio.create_subprocess_exec(
-            *("git", "status", "--short", "--branch"),
-            cwd=cwd,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+        done = await asyncio.to_thread(
+            subprocess.run, command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return []
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), timeout)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return []
-    return output.decode("utf-8", "replace").splitlines() if process.returncode == 0 else []
+    return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []

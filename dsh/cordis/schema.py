@@ -292,9 +292,33 @@ ConfigModel._own_names = frozenset(name for name in vars(ConfigModel) if not nam
 # --- fields ---------------------------------------------------------------------------------------------------------
 
 
+_PLAIN: Final[dict[str, Any]] = {
+    **{each.__name__: each for each in (str, int, float, bool)},
+    **{f"{each.__name__} | None": each | None for each in (str, int, float, bool)},
+    "list[str]": list[str],
+}
+"""Annotations that mean the same everywhere: most of them, and evaluating one takes a while."""
+
+
+def _hints(cls: type[ConfigModel]) -> dict[str, Any]:
+    """The types of all fields, those of base classes first."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if not issubclass(base, ConfigModel) or base is ConfigModel:
+            continue
+        written = inspect.get_annotations(base)
+        plain = {name: _PLAIN[text] for name, text in written.items() if isinstance(text, str) and text in _PLAIN}
+        rest = {name: value for name, value in written.items() if name not in plain}
+        if rest:
+            holder = type(base.__name__, (), {"__annotations__": rest, "__module__": base.__module__})
+            plain |= get_type_hints(holder, localns=dict(cls._local_names or {}), include_extras=True)
+        found |= {name: plain[name] for name in written}
+    return found
+
+
 def _collect_fields(cls: type[ConfigModel]) -> dict[str, FieldInfo]:
     try:
-        hints = get_type_hints(cls, localns=dict(cls._local_names or {}), include_extras=True)
+        hints = _hints(cls)
     except Exception as error:
         raise CordisError(
             "INVALID_CONFIG",

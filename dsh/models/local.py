@@ -21,7 +21,6 @@ from dsh.llm.adapter import Adapter, ModelInfo, ProviderInfo
 from dsh.llm.failure import LlmError
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.service import Llm
-from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error
 from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import HttpClient, Reply, encode_body
 from dsh.llm.types import LlmRequest, StreamChunk
@@ -220,6 +219,8 @@ class LocalAdapter(Adapter):
         payload = await deadline.wait(encode_body(body))
         reply = await self._client.post(f"{endpoint.url}{path}", headers, payload, deadline)
         if reply.status != 200:
+            from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error
+
             try:
                 said = await reply.read(MAX_BODY_BYTES)
             finally:

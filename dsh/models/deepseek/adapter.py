@@ -16,7 +16,6 @@ from dsh.cordis.jsonio import JsonDecodeError, decode
 from dsh.llm.adapter import Adapter, AdapterCall, ModelInfo, ProviderInfo
 from dsh.llm.failure import LlmError
 from dsh.llm.retry_policy import RetryPolicy
-from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error, classify_in_band_error
 from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import USER_AGENT, HttpClient, Reply, encode_body, host_of
 from dsh.llm.transport.sse import SseEvent
@@ -198,6 +197,8 @@ def _read(reader: CompletionReader, event: SseEvent, reply: Reply, where: str, k
             raise malformed(event.data) from None
     error = in_band_error(event.name, payload)
     if error is not None:
+        from dsh.llm.transport.classify import classify_in_band_error
+
         raise classify_in_band_error(error, reply.headers, where=where, secret=key)
     try:
         return reader.push(payload)
@@ -206,6 +207,8 @@ def _read(reader: CompletionReader, event: SseEvent, reply: Reply, where: str, k
 
 
 async def _refusal(reply: Reply, where: str, key: str | None) -> LlmError:
+    from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error
+
     try:
         body = await reply.read(MAX_BODY_BYTES)
     except LlmError:
