@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from dsh.cordis import ConfigModel
 from dsh.cordis.inspection import dependency_cycles
+from dsh.cordis.schema import REDACTED
 
 from .failures import failures_of, missing_services, plugin_traceback
 from .problems import Problem
@@ -14,7 +16,6 @@ from .row_checks import row_problem
 from .tree import Loader
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.I)
-MASK = "***"
 
 
 def audit(loader: Loader) -> list[Problem]:
@@ -65,22 +66,24 @@ def secrets_of(loader: Loader | None, env: Mapping[str, str]) -> set[str]:
     """Values that must not be printed: environment variables named like secrets, and secret config fields."""
     found = {value for name, value in env.items() if _SECRET_NAME.search(name)}
     for fiber in loader.fibers() if loader is not None else ():
-        if isinstance(fiber.config, ConfigModel):
-            found.update(_secret_values(fiber.config))
+        found.update(_secret_values(fiber.config, False))
     return {value for value in found if len(value) >= 6}
 
 
-def _secret_values(config: ConfigModel) -> Iterator[str]:
-    for info in config.fields().values():
-        value = getattr(config, info.name)
-        if isinstance(value, ConfigModel):
-            yield from _secret_values(value)
-        elif info.secret and isinstance(value, str):
-            yield value
+def _secret_values(value: Any, secret: bool) -> Iterator[str]:
+    """The texts under secret fields, wherever in a config they lie."""
+    if isinstance(value, ConfigModel):
+        for info in value.fields().values():
+            yield from _secret_values(getattr(value, info.name), secret or info.secret)
+    elif isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _secret_values(item, secret)
+    elif secret and isinstance(value, str):
+        yield value
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
     """`text` without the given values."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, MASK)
+        text = text.replace(secret, REDACTED)
     return text

@@ -14,7 +14,7 @@ from typing import Any, Final
 from dsh.cordis import Context, plugin
 from dsh.cordis.errors import describe_error
 from dsh.cordis.inspection import rings
-from dsh.cordis.schema import ConfigError
+from dsh.cordis.schema import REDACTED, ConfigError
 
 from .include import IncludeConfig, include_path
 from .operations import PROGRAM
@@ -32,7 +32,6 @@ LAUNCHER_SERVICES: Final = frozenset(
 """What is there before any row."""
 
 _SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
-MASK: Final = "***"
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -71,7 +70,7 @@ def _heading(composition: Composition, row: Any) -> str:
 def _redacted(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: MASK if isinstance(item, str) and _SECRET_KEY.search(key) else _redacted(item)
+            key: REDACTED if isinstance(item, str) and _SECRET_KEY.search(key) else _redacted(item)
             for key, item in value.items()
         }
     return [_redacted(item) for item in value] if isinstance(value, list) else value
