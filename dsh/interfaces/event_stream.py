@@ -19,6 +19,7 @@ from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
+from dsh.loader.resolve import show_path
 
 from .outcome import outcome_of, report
 
@@ -75,11 +76,11 @@ class Reporter:
 
     def refused(self, event: Any) -> None:
         """An edit was refused; the previous graph runs on."""
-        self._config("refused", event.path, error=describe_error(event.error))
+        self._config("refused", show_path(event.path), error=describe_error(event.error))
 
     def reloaded(self, event: Any) -> None:
         """Plugin code was reloaded."""
-        self._config("applied", ", ".join(event.modules), rows=event.rows)
+        self._config("applied", event.path, rows=event.rows)
 
     def _config(self, status: str, path: Any, **more: Any) -> None:
         if self._json:

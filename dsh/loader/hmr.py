@@ -63,8 +63,9 @@ class HmrRestartRequired(Emit, name="hmr/restart-required"):
 
 
 class HmrReload(Emit, name="hmr/reload"):
-    """New code runs: the addresses of its rows, the modules that were exchanged, and how many reloads there were."""
+    """New code runs: the edited files, the addresses of the rows, the exchanged modules, how many reloads there were."""
 
+    path: str
     rows: tuple[str, ...]
     modules: tuple[str, ...]
     generation: int
@@ -291,7 +292,8 @@ class Hmr(Service, name="hmr"):
             names = ", ".join(done.rows)
             self.ctx.logger.info("reloaded %s (%d modules, generation %d)", names, len(done.modules), done.generation)
             self._follow_sources()
-            self.ctx.emit(HmrReload(rows=done.rows, modules=done.modules, generation=done.generation))
+            files = describe_files(survey, changed.changed)
+            self.ctx.emit(HmrReload(path=files, rows=done.rows, modules=done.modules, generation=done.generation))
         if mended or forgotten or done is not None:
             self._configs.retry_failing()
 
