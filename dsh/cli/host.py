@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 5.0
 """How long a graceful shutdown may take before the process leaves anyway."""
+
+STRAY_SECONDS = 1.0
+"""How long tasks that no plugin owns may take to end after that."""
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ def run(launch: Launch) -> int:
         print(f"dsh: {warning}", file=sys.stderr)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_main(launch, environment, home))
+            return runner.run(_to_the_end(_main(launch, environment, home)))
     finally:
         if launch.stdout is not None:
             launch.stdout.close()
@@ -80,6 +83,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+async def _to_the_end(main: Coroutine[Any, Any, int]) -> int:
+    """The exit code of `main`, once every task that no plugin owns has had its chance to end too.
+
+    The loop's own end would wait for them without limit.
+    """
+    code = await main
+    strays = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in strays:
+        task.cancel()
+    if strays:
+        _, deaf = await asyncio.wait(strays, timeout=STRAY_SECONDS)
+        if deaf:
+            _give_up(", ".join(sorted(task.get_name() for task in deaf)), code, STRAY_SECONDS)
+    return code
 
 
 async def _main(launch: Launch, environment: Any, home: Any) -> int:
@@ -165,8 +184,8 @@ async def _leave(app: App, starting: Any) -> None:
     _give_up(late or "the end of the run", app.exit.code or 0)
 
 
-def _give_up(what: str, code: int) -> NoReturn:
-    print(f"dsh: shutdown took longer than {GRACE_SECONDS:g} s, left behind: {what}", file=sys.stderr)
+def _give_up(what: str, code: int, seconds: float = GRACE_SECONDS) -> NoReturn:
+    print(f"dsh: shutdown took longer than {seconds:g} s, left behind: {what}", file=sys.stderr)
     _exit_now(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import sys
@@ -61,4 +62,6 @@ def claim_stdout() -> LineOutput:
     os.set_inheritable(fd, False)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return LineOutput(fd)
+    output = LineOutput(fd)
+    atexit.register(output.close, 0.5)  # also when the launcher has to leave without unloading
+    return output

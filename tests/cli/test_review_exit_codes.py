@@ -90,3 +90,32 @@ async def test_a_session_folder_that_cannot_be_read_is_one_sentence(
     done = CliRunner().invoke(sessions.app, [*command, "--root", str(place.work)])
     assert done.exit_code == 1
     assert done.stderr == f"dsh: the session folder {place.work} cannot be read: Permission denied\n"
+
+
+STRAY = """\
+import asyncio
+
+async def never():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+kept = []
+
+def apply(ctx, config):
+    kept.append(asyncio.get_running_loop().create_task(never(), name="stray of a plugin"))
+"""
+
+
+async def test_a_task_that_a_plugin_started_behind_our_back_cannot_hold_the_exit(place: Place) -> None:
+    place.write("hello.py", STRAY + "    raise ValueError('no start')\n")
+    failed = await place.dsh("exec", "Hi")
+    assert failed.code == 1 and "no start" in failed.err and "left behind: stray of a plugin" in failed.err
+    place.write("hello.py", STRAY)
+    async with MockLlmServer(["success"]) as server:
+        place.model(server.url)
+        done = await place.dsh("exec", "Hi", "--output", "json")
+    assert done.code == 0 and done.json()["status"] == "completed"
+    assert "left behind: stray of a plugin" in done.err
