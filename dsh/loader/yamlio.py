@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
-from yaml.composer import Composer
-from yaml.emitter import Emitter
-from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.representer import SafeRepresenter
 from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
-from yaml.serializer import Serializer
 
 from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode, json_equal
@@ -247,15 +242,10 @@ class _Builder:
 # --- loaders --------------------------------------------------------------------------------------------------------
 
 
-class DialectLoader(Reader, Scanner, Parser, Composer, _Dialect):
+class DialectLoader(yaml.SafeLoader):
     """The pure Python parser with this dialect: composes nodes whose marks hold character positions."""
 
-    def __init__(self, stream: Any) -> None:
-        Reader.__init__(self, stream)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        _Dialect.__init__(self)
+    yaml_implicit_resolvers = _Dialect.yaml_implicit_resolvers
 
     @staticmethod
     def construct(node: yaml.Node, file: str = "") -> Any:
@@ -264,12 +254,9 @@ class DialectLoader(Reader, Scanner, Parser, Composer, _Dialect):
 
 
 if yaml.__with_libyaml__:
-    from yaml._yaml import CParser
 
-    class _CDialectLoader(CParser, _Dialect):
-        def __init__(self, stream: Any) -> None:
-            CParser.__init__(self, stream)
-            _Dialect.__init__(self)
+    class _CDialectLoader(yaml.CSafeLoader):
+        yaml_implicit_resolvers = _Dialect.yaml_implicit_resolvers
 
 
 def parse_yaml(text: str, *, file: str = "", pure: bool = False) -> Any:
@@ -404,23 +391,10 @@ same_value = json_equal
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-class DialectDumper(Emitter, Serializer, SafeRepresenter, _Dialect):
+class DialectDumper(yaml.SafeDumper):
     """Writes values so that this dialect reads them back equal: strings that look like something else get quotes."""
 
-    def __init__(self, stream: Any, default_style: Any = None, default_flow_style: Any = False, **options: Any) -> None:
-        emitter = {key: options.get(key) for key in ("canonical", "indent", "width", "allow_unicode", "line_break")}
-        serializer = {
-            key: options.get(key) for key in ("encoding", "explicit_start", "explicit_end", "version", "tags")
-        }
-        Emitter.__init__(self, stream, **emitter)
-        Serializer.__init__(self, **serializer)
-        SafeRepresenter.__init__(
-            self,
-            default_style=default_style,
-            default_flow_style=default_flow_style,
-            sort_keys=bool(options.get("sort_keys", False)),
-        )
-        _Dialect.__init__(self)
+    yaml_implicit_resolvers = _Dialect.yaml_implicit_resolvers
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
