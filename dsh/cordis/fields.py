@@ -165,16 +165,16 @@ def field(default: Any = MISSING, **options: Any) -> Any:
 # --- back to plain data ---
 
 
-def wire_value(value: Any, redact: bool = False) -> Any:
-    """A typed config value as plain JSON data."""
+def wire_value(value: Any, of_model: Callable[[Any], Any] = lambda model: model.to_wire()) -> Any:
+    """A typed config value as plain JSON data; `of_model` says what nested models become."""
     if hasattr(value, "__read_config__"):
-        return value.to_wire(redact=redact)
+        return of_model(value)
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): wire_value(item, redact) for key, item in value.items()}
+        return {str(key): wire_value(item, of_model) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [wire_value(item, redact) for item in value]
+        return [wire_value(item, of_model) for item in value]
     if isinstance(value, re.Pattern):
         return value.pattern
     if isinstance(value, Path):

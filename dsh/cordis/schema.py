@@ -193,13 +193,11 @@ class ConfigModel:
         """`(path, message)` of what was odd but accepted: unknown keys, deprecated fields."""
         return list(self.__dict__.get("_warnings", ()))
 
-    def to_wire(self, *, redact: bool = False) -> dict[str, Any]:
-        """The config as plain JSON data in file spelling. With `redact`, set secrets read `"***"`."""
-        return {
-            info.key: _wire_field(self, info, redact)
-            for info in self.fields().values()
-            if getattr(self, info.name) is not None
-        }
+    def to_wire(self) -> dict[str, Any]:
+        """The config as plain JSON data in file spelling, secrets included."""
+        given = self.__dict__["_given"]
+        values = ((info, getattr(self, info.name)) for info in self.fields().values())
+        return {info.key: wire_value(given.get(info.name, value)) for info, value in values if value is not None}
 
     def simplify(self) -> dict[str, Any]:
         """`to_wire` without the values that equal their defaults: what is worth writing into a file."""
@@ -209,8 +207,8 @@ class ConfigModel:
             default = info.make_default(Walk(), ())
             if value is None or (default is not MISSING and default is not BAD and json_equal(value, default)):
                 continue
-            given = self.__dict__.get("_given", {})
-            result[info.key] = wire_value(given[info.name]) if info.name in given else _simplify(value)
+            given = self.__dict__["_given"].get(info.name, value)
+            result[info.key] = wire_value(given, lambda model: model.simplify())
         return result
 
     def changed(self, new: ConfigModel) -> frozenset[str]:
@@ -381,26 +379,7 @@ def _same_field(old: ConfigModel, new: ConfigModel, name: str) -> bool:
     return json_equal(getattr(old, name, MISSING), getattr(new, name, MISSING))
 
 
-# --- back to plain data ---------------------------------------------------------------------------------------------
-
 REDACTED: Final = "***"
-
-
-def _simplify(value: Any) -> Any:
-    if isinstance(value, ConfigModel):
-        return value.simplify()
-    if isinstance(value, Mapping):
-        return {str(key): _simplify(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_simplify(item) for item in value]
-    return wire_value(value)
-
-
-def _wire_field(model: ConfigModel, info: FieldInfo, redact: bool) -> Any:
-    if redact and info.secret:
-        return REDACTED
-    given = model.__dict__.get("_given", {})
-    return wire_value(given[info.name] if info.name in given else getattr(model, info.name), redact)
 
 
 def _refers_to(schema: Any, ref: str) -> bool:
