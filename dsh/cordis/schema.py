@@ -193,11 +193,20 @@ class ConfigModel:
         """`(path, message)` of what was odd but accepted: unknown keys, deprecated fields."""
         return list(self.__dict__.get("_warnings", ()))
 
-    def to_wire(self) -> dict[str, Any]:
-        """The config as plain JSON data in file spelling, secrets included."""
-        given = self.__dict__["_given"]
-        values = ((info, getattr(self, info.name)) for info in self.fields().values())
-        return {info.key: wire_value(given.get(info.name, value)) for info, value in values if value is not None}
+    def to_wire(self, *, redact: bool = False) -> dict[str, Any]:
+        """The config as plain JSON data in file spelling. With `redact`, set secrets read `"***"`."""
+        result: dict[str, Any] = {}
+        for info in self.fields().values():
+            value = getattr(self, info.name)
+            if value is None:
+                continue
+            if redact:
+                # Never from what was given: that is plain data, which does not know its secrets.
+                value = REDACTED if info.secret else wire_value(value, lambda model: model.to_wire(redact=True))
+            else:
+                value = wire_value(self.__dict__["_given"].get(info.name, value))
+            result[info.key] = value
+        return result
 
     def simplify(self) -> dict[str, Any]:
         """`to_wire` without the values that equal their defaults: what is worth writing into a file."""

@@ -68,8 +68,8 @@ class RetryPolicy(_Closed):
         if len(set(self.retryable_codes)) != len(self.retryable_codes):
             yield "retryableCodes", "must not repeat a code"
 
-    def to_wire(self) -> dict[str, Any]:
-        wire = super().to_wire()
+    def to_wire(self, *, redact: bool = False) -> dict[str, Any]:
+        wire = super().to_wire(redact=redact)
         return {key: wire[key] for key in ("mode", "backoff")} if self.mode == "always" else wire
 
     def key(self) -> str:

@@ -160,7 +160,7 @@ def test_free_form_mappings_keep_any_key() -> None:
 def test_secret_values_never_show() -> None:
     config = Config.validate({"apiKey": "sk-12345"})
     assert "sk-12345" not in repr(config) and "***" in repr(config)
-    assert config.to_wire()["apiKey"] == "sk-12345"
+    assert config.to_wire()["apiKey"] == "sk-12345" and config.to_wire(redact=True)["apiKey"] == "***"
 
     class Vault(ConfigModel):
         key: Annotated[str, schema_package.Regex("^sk-")] = field("", secret=True)
