@@ -63,7 +63,7 @@ class HmrRestartRequired(Emit, name="hmr/restart-required"):
 
 
 class HmrReload(Emit, name="hmr/reload"):
-    """New code runs: the edited files, the addresses of the rows, the exchanged modules, how many reloads there were."""
+    """New code runs: the edited files, the rows' addresses, the exchanged modules, how many reloads there were."""
 
     path: str
     rows: tuple[str, ...]
