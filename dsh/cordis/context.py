@@ -17,7 +17,7 @@ from .fiber import Fiber
 from .framework_events import PluginChanged
 from .inspection import inspect_root
 from .logger import ContextLogger
-from .plugins import read_needs
+from .plugins import PluginSpec, read_needs
 from .runtime import Runtime
 from .scopes import Scope, ScopeRecord, open_scope, record_of
 from .services import Implementation, Realm, ServiceKey, key_name
@@ -168,11 +168,11 @@ class Context(EventMethods, TimeMethods):
     # --- plugins
 
     def plugin(self, plugin: Any, config: Any = None, *, inject: Any = None, entry_id: str | None = None) -> Fiber:
-        """Mount a plugin as a child fiber; `await` it to see it settled.
+        """Mount a plugin (or what `resolve_plugin` made of it) as a child fiber; `await` it to see it settled.
 
         `inject` adds to the services the plugin declares. Raises `INVALID_PLUGIN`, `INACTIVE_EFFECT`.
         """
-        spec = self.runtime.registry.spec(plugin)
+        spec = plugin if isinstance(plugin, PluginSpec) else self.runtime.registry.spec(plugin)
         self.stack.check(f"plugin({spec.name or 'anonymous'})")
         needs = {**spec.needs, **read_needs(inject)}
         fiber = Fiber(self.runtime, self, spec, config, needs, entry_id)

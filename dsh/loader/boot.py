@@ -193,8 +193,7 @@ async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: s
     problems: Sequence[Problem]
     try:
         # Read once before mounting: a file that cannot be used is reported for itself, not as a row's failure.
-        source.read()
-        app.loader.start(source)
+        app.loader.start(source, source.read())
         await app.root.settle()
         if app.is_over:
             return

@@ -6,6 +6,7 @@ The text is the one a module was loaded from, not the file as it is now: a chang
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -95,10 +96,15 @@ def imported_names(text: str, module: str, *, is_package: bool = False) -> froze
     `from a import b` counts as `a` and `a.b`; importing `a.b` counts as `a` too. Blocks that only a type checker
     reads do not count. Text that does not parse imports nothing.
     """
+    collecting = gc.isenabled()
+    gc.disable()  # a collection may switch threads, and this runs in one: Python 3.11 counts depth for all of them
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
+    finally:
+        if collecting:
+            gc.enable()
     package = module if is_package else module.rpartition(".")[0]
     collector = _Collector(package)
     collector.visit(tree)

