@@ -77,6 +77,7 @@ class SessionCoordinator(SessionPersistence):
         )
         self._live.spare_holds = lambda: [entry.hold for entry in self._reserved.values() if entry is not None]
         self._reserved: dict[str, Reservation | None] = {}
+        self._abandoned: dict[str, set[asyncio.Future[Hold]]] = {}
         """Sessions loaded, or named, and not yet live; None while that is under way."""
         self._registered: dict[str, SessionHeader] = {}
         self._reading: dict[str, asyncio.Future[tuple[SessionHeader, list[SessionEvent]]]] = {}
@@ -276,6 +277,8 @@ class SessionCoordinator(SessionPersistence):
             leaving = self._live.leaving.get(session_id)
             if leaving is not None:
                 await asyncio.shield(leaving)
+            if abandoned := self._abandoned.get(session_id):
+                await asyncio.wait(abandoned)  # what they still take is given back before ours is asked for
             if signal is not None:
                 signal.raise_if_aborted()
             self._refuse_closed()
@@ -283,14 +286,19 @@ class SessionCoordinator(SessionPersistence):
             try:
                 return await asyncio.shield(acquiring)
             except asyncio.CancelledError:
-                acquiring.add_done_callback(self._release_late)
+                self._abandoned.setdefault(session_id, set()).add(acquiring)
+                acquiring.add_done_callback(partial(self._release_late, session_id))
                 raise
             except SessionLockedError:
                 if loop.time() >= deadline:
                     raise
                 await asyncio.sleep(_WAIT_STEP_S)
 
-    def _release_late(self, acquiring: asyncio.Future[Hold]) -> None:
+    def _release_late(self, session_id: str, acquiring: asyncio.Future[Hold]) -> None:
+        pending = self._abandoned[session_id]
+        pending.discard(acquiring)
+        if not pending:
+            del self._abandoned[session_id]
         if not acquiring.cancelled() and acquiring.exception() is None:
             self._writer.finally_run(acquiring.result().release)
 
