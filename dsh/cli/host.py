@@ -112,6 +112,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         signals.exit = root["appExit"]
         root.provide("configuredAgentSessions", {})
         root.provide("followFiles", launch.follow)
+        root.provide("takeInterrupts", signals.take_interrupts)
         for name, value in launch.values.items():
             root.provide(name, value)
         if launch.stdout is not None:
@@ -209,6 +210,7 @@ class Signals:
         self.exit: Callable[[int], None] | None = None
         self.code: int | None = None
         self.stopped = asyncio.Event()
+        self._interrupt: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
@@ -221,7 +223,19 @@ class Signals:
         if self.code is None:
             self.code = code
 
+    def take_interrupts(self, handle: Callable[[], None]) -> Callable[[], None]:
+        """Let a front end answer SIGINT while the run goes on; returns how to give it back."""
+        self._interrupt = handle
+
+        def give_back() -> None:
+            self._interrupt = None
+
+        return give_back
+
     def _received(self, number: signal.Signals, code: int) -> None:
+        if number == signal.SIGINT and self._interrupt is not None and self.code is None:
+            self._interrupt()
+            return
         if self.code is not None:
             _exit_now(128 + number)
         self.code = code

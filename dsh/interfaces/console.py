@@ -6,11 +6,10 @@ leaves; Ctrl-D or ``/quit`` leaves.
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import ConfigModel, Context, describe_error, field
@@ -76,13 +75,13 @@ class Console:
             self._exit(1)
             return
         self._greet(self._agent)
-        restore = self._own_interrupts()
+        give_back = self._ctx.get("takeInterrupts")(self._interrupt)
         try:
             if self._config.prompt is not None:
                 await self._ask(self._config.prompt)
             await self._read_prompts()
         finally:
-            restore()
+            give_back()
         self._exit(0)
 
     # -- input ----------------------------------------------------------------------------------------------------
@@ -114,7 +113,8 @@ class Console:
         agent = self._agent
         assert agent is not None
         agent.followup(create_user_message(text))
-        await self._sessions.flush(agent.session)
+        with suppress(Exception):  # a log that cannot be written fails the turn too, and that is shown
+            await self._sessions.flush(agent.session)
         await agent.when_idle()
 
     def _command(self, text: str) -> None:
@@ -140,18 +140,6 @@ class Console:
         if label is not None:
             known = ", ".join(name for name, _ in configured.sessions()) or "(none)"
             self._line(self._style("31", f'no agent "{label}"; agents: {known}'))
-
-    def _own_interrupts(self) -> Any:
-        """Ctrl-C belongs to the console while it is open."""
-        previous = signal.getsignal(signal.SIGINT)
-        event_loop = asyncio.get_running_loop()
-        event_loop.add_signal_handler(signal.SIGINT, self._interrupt)
-
-        def restore() -> None:
-            event_loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, previous)
-
-        return restore
 
     def _interrupt(self) -> None:
         if self._interrupted_twice():
