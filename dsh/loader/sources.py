@@ -17,7 +17,7 @@ from .problems import LoadError, Problem, unparsable, unreadable
 from .raw_rows import is_group_row, walk_rows
 from .resolve import show_path
 from .rows import ParsedRows, parse_rows
-from .yamlio import Expr, YamlError, YamlList, YamlMap, parse_text, parse_yaml, read_config
+from .yamlio import Expr, YamlError, YamlList, YamlMap, parse_text, parse_yaml, read_text
 
 COMMAND_LINE = "--set"
 
@@ -60,6 +60,8 @@ class Source:
     folder: Path = Path()
     """Where relative names start if there is no file."""
     program: list[Operation] = field(default_factory=list)
+    parsed: dict[Path, tuple[str, Any]] = field(default_factory=dict)
+    """The last text of each file with its value, so that equal text is not parsed again."""
 
     @property
     def base_dir(self) -> Path:
@@ -89,7 +91,7 @@ class Source:
         """
         problems: list[Problem] = []
         found: dict[Path, str | None] = {}
-        reader = _Reader(found, problems, texts)
+        reader = _Reader(found, problems, texts, self.parsed)
         rows = YamlList() if self.path is None else reader.read(self.path, default=self.initial)
         layers = list(self._layers(reader)) if user_layers else []
         if problems:
@@ -176,22 +178,23 @@ class _Reader:
         texts: dict[Path, str | None],
         problems: list[Problem],
         known: Mapping[Path, str | None] | None,
+        parsed: dict[Path, tuple[str, Any]],
     ) -> None:
         self._texts = texts
         self._problems = problems
         self._known = known
+        self._parsed = parsed
 
     def read(self, path: Path, default: Any = None) -> Any:
         """The value of a file; `default` if it does not exist."""
         shown = show_path(path)
         try:
-            if self._known is None:
-                self._texts[path], value = read_config(path, file=shown)
-                return value
-            text = self._texts[path] = self._known.get(path)
+            text = self._texts[path] = read_text(path, shown) if self._known is None else self._known.get(path)
             if text is None:
                 raise FileNotFoundError(path)
-            return parse_text(text, path, file=shown)
+            if path not in self._parsed or self._parsed[path][0] != text:
+                self._parsed[path] = text, parse_text(text, path, file=shown)
+            return self._parsed[path][1]
         except FileNotFoundError as error:
             self._texts[path] = None
             if default is not None:

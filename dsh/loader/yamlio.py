@@ -330,19 +330,14 @@ def parse_json(text: str, *, file: str = "") -> Any:
         return value
 
 
-def read_config(path: str | os.PathLike[str], *, file: str | None = None) -> tuple[str, Any]:
-    """The text and the value of a config file, `.json` by the JSON rules, else YAML.
-
-    Raises `OSError` if it cannot be read and `YamlError` if it cannot be understood.
-    """
-    shown = os.fspath(path) if file is None else file
+def read_text(path: str | os.PathLike[str], file: str) -> str:
+    """The text of a config file. Raises `OSError` if it cannot be read and `YamlError` if it is not UTF-8."""
     raw = Path(path).read_bytes()
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise YamlError(f"not UTF-8 text: byte 0x{raw[error.start]:02x}", shown, line) from None
-    return text, parse_text(text, path, file=shown)
+        raise YamlError(f"not UTF-8 text: byte 0x{raw[error.start]:02x}", file, line) from None
 
 
 def parse_text(text: str, path: str | os.PathLike[str], *, file: str = "") -> Any:

@@ -18,7 +18,7 @@ from dsh.loader.yamlio import (
     find_mark,
     parse_json,
     parse_yaml,
-    read_config,
+    read_text,
     same_value,
 )
 
@@ -169,10 +169,10 @@ def test_json_files_have_places_too() -> None:
 def test_files_may_begin_with_a_bom_and_must_be_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.yml"
     path.write_bytes(b"\xef\xbb\xbf- caf\xc3\xa9\n")
-    assert read_config(path)[1] == ["café"]
+    assert parse_yaml(read_text(path, "a.yml")) == ["café"]
     path.write_bytes(b"- a\n- caf\xe9\n")
     with pytest.raises(YamlError) as caught:
-        read_config(path, file="a.yml")
+        read_text(path, "a.yml")
     assert caught.value.line == 2 and "not UTF-8" in caught.value.reason
 
 
