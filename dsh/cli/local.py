@@ -37,6 +37,9 @@ def pull() -> None:
     except HarnessError as error:
         bar.end()
         fail(str(error))
+    except OSError as error:
+        bar.end()
+        fail(f"cannot write {home.show(target)}: {error.strerror or error}")
     except KeyboardInterrupt:
         bar.end()
         raise typer.Exit(130) from None

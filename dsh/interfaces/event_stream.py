@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from dsh.cordis import ConfigModel, Context, describe_error, field
+from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
 from dsh.core.agent import Agent
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
@@ -45,7 +45,7 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     ctx.on("hmr/reload", reporter.reloaded)
     ctx.on("loader/refreshed", reporter.applied)
     ctx.on("hmr/config-update-failed", reporter.refused)
-    ctx.spawn(lambda: _main(ctx, config, agents, sessions, loop, reporter), name="event stream", critical=True)
+    ctx.spawn(lambda: _drive(ctx, config, agents, sessions, loop, reporter), name="event stream", critical=True)
 
 
 class Reporter:
@@ -88,6 +88,18 @@ class Reporter:
         elif status == "applied":  # a refusal is in the log lines already
             rows = more.get("rows") or []
             _say(f"config applied: {', '.join(rows) if rows else 'no row changed'}")
+
+
+async def _drive(
+    ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop, reporter: Reporter
+) -> None:
+    try:
+        await _main(ctx, config, agents, sessions, loop, reporter)
+    except Exception as error:  # such as a log that cannot be written
+        name = error.code if isinstance(error, HarnessError) else type(error).__name__
+        _say(f"{name}: {describe_error(error)}")
+        if config.exit_when_idle:
+            reporter.exit(1)
 
 
 async def _main(

@@ -240,10 +240,10 @@ def _scan(root: str) -> Iterator[tuple[str, str, os.stat_result] | UnreadableSes
             continue
         for entry in entries:
             name = entry.name
-            if name.endswith((".jsonl", ".jsonl.zstd")) and not entry.is_dir():
+            if name.endswith((".jsonl", ".jsonl.zstd")) and not _is_folder(entry):
                 yield UnreadableSession(decode_id(name[: name.rindex(".jsonl")]), entry.path, _flat(entry.path))
                 continue
-            if not entry.is_dir():
+            if not _is_folder(entry):
                 continue
             found = _artifact_in(entry.path, decode_id(name))
             if found is not None:
@@ -287,10 +287,17 @@ def _is_empty(path: str) -> bool:
     return stat.S_ISREG(st.st_mode) and not st.st_size
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links that lead in a circle, a file server that does not answer
+        return False
+
+
 def _project_dirs(root: str) -> list[str]:
     try:
         with os.scandir(root) as entries:
-            return sorted(entry.path for entry in entries if is_project_dir(entry.name) and entry.is_dir())
+            return sorted(entry.path for entry in entries if is_project_dir(entry.name) and _is_folder(entry))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -300,16 +307,19 @@ def _project_dirs(root: str) -> list[str]:
 def _ids(root: str) -> Iterator[tuple[str, str]]:
     """(id, log path) of every session directory, without reading any log."""
     for project in _project_dirs(root):
-        with os.scandir(project) as entries:
-            for entry in entries:
-                session_id = decode_id(entry.name)
-                if session_id is None or not entry.is_dir():
-                    continue
-                for name in _NAMES:
-                    path = os.path.join(entry.path, name)
-                    if os.path.lexists(path):
-                        yield session_id, path
-                        break
+        try:
+            entries = list(os.scandir(project))
+        except OSError:
+            continue  # a listing names it
+        for entry in entries:
+            session_id = decode_id(entry.name)
+            if session_id is None or not _is_folder(entry):
+                continue
+            for name in _NAMES:
+                path = os.path.join(entry.path, name)
+                if os.path.lexists(path):
+                    yield session_id, path
+                    break
 
 
 def _flat(path: str) -> str:

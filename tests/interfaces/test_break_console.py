@@ -40,3 +40,15 @@ async def test_an_applied_edit_is_told(place: Place) -> None:
         await terminal.shows("config applied: bash")
         terminal.type("/quit\r")
         assert await terminal.ends() == 0
+
+
+async def test_a_log_that_cannot_be_written_is_told_and_the_console_stays(place: Place) -> None:
+    where = "session-persistence-jsonl.root=/dev/null/sessions"
+    async with MockLlmServer(["success"]) as server:
+        place.model(server.url)
+        async with console(place, "cordis.yml", "--set", where) as terminal:
+            await terminal.shows("/help for commands")
+            terminal.type("hi\r")
+            await terminal.shows("/dev/null")
+            terminal.type("/quit\r")
+            assert await terminal.ends() == 0
