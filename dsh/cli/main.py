@@ -13,17 +13,18 @@ from typer.core import TyperGroup
 from dsh.cli.quick_values import use_quick_values, use_quick_values_below
 
 COMMANDS = {
-    "run": "dsh.cli.run",
-    "exec": "dsh.cli.exec",
-    "resume": "dsh.cli.resume",
-    "sessions": "dsh.cli.sessions",
-    "config": "dsh.cli.config",
-    "settings": "dsh.cli.settings",
-    "credentials": "dsh.cli.credentials",
-    "init": "dsh.cli.init",
-    "local": "dsh.cli.local",
-    "dev": "dsh.cli.dev",
+    "run": "Load the plugin graph, start its agents and follow edits.",
+    "exec": "Run one task and print its final text; exit code 0 when the turn completed.",
+    "resume": "Continue a finished, killed or cancelled session, in its own folder.",
+    "sessions": "List, show and verify stored sessions.",
+    "config": "The composition, without starting it.",
+    "settings": "Your settings, live in running compositions.",
+    "credentials": "Keys by name; values are never printed.",
+    "init": "Write a commented cordis.yml and a plugins folder to start from.",
+    "local": "The model that runs on this machine.",
+    "dev": "Helpers for building on dsh.",
 }
+"""Each command and what the list of commands says about it; it is the ``app`` of the module of that name."""
 
 
 class LazyCommands(TyperGroup):
@@ -39,13 +40,17 @@ class LazyCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command ``cmd_name``, imported now."""
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = typer.main.get_command(importlib.import_module(module).app)
+        command = typer.main.get_command(importlib.import_module(f"dsh.cli.{cmd_name}").app)
         command.name = cmd_name
         use_quick_values_below(command, ctx)
         return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands of the help page; none of them is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 app = typer.Typer(

@@ -7,9 +7,12 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from dsh.cli.main import COMMANDS, app
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import PYTHON, Place
 from tests.cli.test_run import CORDIS, HELLO, edit
@@ -27,6 +30,13 @@ async def test_help_and_version_need_no_home_and_list_every_command(place: Place
         assert f"\n  {command} " in shown.out
     assert (await place.dsh("--version")).out.startswith("dsh ")
     assert not place.home.exists()
+
+
+async def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
+    group = typer.main.get_command(app)
+    context: Any = type("Parent", (), {"help_option_names": ["--help"]})
+    said = {name: group.get_command(context, name).get_short_help_str(limit=200) for name in COMMANDS}  # type: ignore[attr-defined]
+    assert said == COMMANDS
 
 
 @pytest.mark.parametrize(
