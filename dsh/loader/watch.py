@@ -229,7 +229,8 @@ class Watch:
         self, plan: _Plan, events: frozenset[str], look: frozenset[str], limiter: anyio.CapacityLimiter
     ) -> bool:
         """Look at the files; what may have changed waits for a quiet moment. Whether there was anything."""
-        found = await anyio.to_thread.run_sync(self._scan, plan, events, look, limiter=limiter)
+        found, seen = await anyio.to_thread.run_sync(self._scan, plan, events, look, limiter=limiter)
+        self._files.update((path, signature) for path, signature in seen.items() if path in self._files)
         self._pending |= found
         return bool(found)
 
@@ -248,7 +249,7 @@ class Watch:
             for point in _points(path):
                 points.setdefault(point, set()).add(path)
                 folders.add(_existing_parent(point))
-        for root in self._trees:
+        for root in list(self._trees):
             if not root.is_dir():
                 folders.add(_existing_parent(os.fspath(root)))
         if tree_folders is None:
@@ -274,9 +275,15 @@ class Watch:
         self._too_large.append(root)
         return []
 
-    def _scan(self, plan: _Plan, events: frozenset[str], look_into: frozenset[str]) -> frozenset[Path]:
-        """What may have changed: what `events` name, watched files that differ, and sources in `look_into`."""
+    def _scan(
+        self, plan: _Plan, events: frozenset[str], look_into: frozenset[str]
+    ) -> tuple[set[Path], dict[Path, Signature]]:
+        """What may have changed: what `events` name, watched files that differ, and sources in `look_into`.
+
+        Also what the files that differ look like now.
+        """
         changed: set[Path] = set()
+        seen: dict[Path, Signature] = {}
         for event in events:
             changed |= plan.points.get(event, set())
             if event.endswith(".py") and os.path.dirname(event) in plan.tree_folders:
@@ -285,11 +292,10 @@ class Watch:
             now = _signature(path)
             if now != before:
                 changed.add(path)
-                if path in self._files:
-                    self._files[path] = now
+                seen[path] = now
         for folder in look_into:
             changed |= self._look_into(folder)
-        return frozenset(changed)
+        return changed, seen
 
     def _look_into(self, folder: str) -> set[Path]:
         """Sources of a tree folder that differ from the last look. The first look at the first plan only notes them."""
