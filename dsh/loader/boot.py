@@ -194,6 +194,9 @@ async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: s
     try:
         # Read once before mounting: a file that cannot be used is reported for itself, not as a row's failure.
         app.loader.start(source, source.read())
+        while slow := await app.loader.settle_fibers(()):
+            names = ", ".join(entry.address for entry in slow)
+            app.root.logger.warning("still starting after %g s: %s", app.loader.settle_limit, names)
         await app.root.settle()
         if app.is_over:
             return

@@ -35,3 +35,23 @@ async def test_secrets_in_lists_and_mappings_are_masked_in_the_report(
         async with running(tmp_path, f"- {{id: leaky, name: ./leaky.py, config: {config}}}\n"):
             raise AssertionError
     assert "list-secret" not in str(caught.value) and "mapping-secret" not in str(caught.value)
+
+
+SLOW = """
+import asyncio
+
+async def apply(ctx, config):
+    while not any("still starting" in record.getMessage() for record in ctx.runtime.logs.records):
+        await asyncio.sleep(0.01)
+"""
+
+
+async def test_a_start_that_takes_long_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_plugins(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slow.py").write_text(SLOW)
+    text = "- {id: quick, name: ./note.py}\n- {id: slow, name: ./slow.py}\n"
+    async with running(tmp_path, text, settle_limit=0.05) as it:
+        said = [record.getMessage() for record in it.root.runtime.logs.records]
+        assert set(said) == {"still starting after 0.05 s: slow"}
+        assert it.states() == {"quick": "active", "slow": "active"}
