@@ -58,7 +58,6 @@ def default_config() -> Path:
 
 def run(launch: Launch) -> int:
     """Boot, run until something asks to exit, shut down; the process's exit code."""
-    gc.disable()  # what a start builds stays; looking through it for garbage would take a sixth of the time
     from dsh.loader.environment import DotenvRefusedError, load_launch_environment
     from dsh.loader.home import resolve_home
 
@@ -147,6 +146,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
 
 
 def _collect_garbage_again() -> None:
+    """The collector was turned off when the command was found."""
     gc.freeze()
     gc.unfreeze()  # both together count everything there is as old, without looking at it
     gc.enable()

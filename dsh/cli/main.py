@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -42,6 +43,8 @@ class LazyCommands(TyperGroup):
         """The command ``cmd_name``, imported now."""
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in ("run", "exec", "resume"):
+            gc.disable()  # what a start builds stays: looking through it for garbage takes a sixth of the time
         command = typer.main.get_command(importlib.import_module(f"dsh.cli.{cmd_name}").app)
         command.name = cmd_name
         use_quick_values_below(command, ctx)

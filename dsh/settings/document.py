@@ -28,7 +28,6 @@ from dsh.loader.fileio import (
     retry_transient,
 )
 from dsh.loader.home import Home, expand_user
-from dsh.loader.textedit import rewrite
 from dsh.loader.yamlio import YamlError, parse_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -115,6 +114,8 @@ class Document:
         text = text or ""
         if self.path.suffix == ".json":
             return json.dumps(thaw(intended), indent=2, ensure_ascii=False) + "\n"
+        from dsh.loader.textedit import rewrite
+
         return rewrite(text, thaw(intended)).text
 
     def write(self, text: str) -> None:
