@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import Fiber, FiberState
+from dsh.cordis.errors import error_chain
 
 from .entries import Entry, Tree
 from .events import EntryChange
@@ -54,7 +55,10 @@ class Transaction:
 
     async def run(self) -> None:
         """Apply and commit. Raises `LoadError` after everything is as it was."""
-        problems = await self._apply()
+        try:
+            problems = await self._apply()
+        except Exception as error:  # nothing of it may stay half done
+            problems = [Problem(f"the edit broke off: {error_chain(error)}", "apply", error=error)]
         if any(plan.tree.closed for plan in self._plans):
             return  # the tree is going: what fails now fails because of that
         if problems and not self._keep_failed:

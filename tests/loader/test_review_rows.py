@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dsh.cordis import Fiber
 from dsh.loader.problems import LoadError
 from tests.cordis.helpers import turns
 from tests.loader.kit import running, write_plugins
@@ -128,3 +129,23 @@ async def test_making_room_for_one_row_does_not_let_the_failed_edit_of_another_p
         await it.edit(after.replace("0 - 1", "0 + 2"))
         assert (it.fiber("a").config.text, it.fiber("a").config.size) == ("new", 2)
         assert it.states() == {"a": "active", "two": "active"}
+
+
+async def test_an_edit_that_breaks_off_unexpectedly_is_taken_back_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = "- {id: a, name: ./note.py}\n- {id: b, name: ./note.py}\n- {id: c, name: ./note.py}\n"
+    after = before.replace("{id: a, name: ./note.py}", "{id: a, name: ./provider.py}")
+    after = after.replace("{id: c,", "{id: c, isolate: {notes: true},").replace("{id: b,", "{id: b, disabled: true,")
+    async with running(folder, before) as it:
+
+        def broken(*_: Any) -> Any:
+            raise ZeroDivisionError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Fiber, "rebase", broken)
+            error = await it.refused(after)
+        assert "the edit broke off: a bug" in str(error)
+        assert it.states() == {"a": "active", "b": "active", "c": "active"}
+        assert it.entry("a").plugin.__name__.endswith(".note")
+        assert await it.edit(after)
