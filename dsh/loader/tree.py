@@ -131,10 +131,18 @@ class Loader(Service, name="loader"):
 
         async def job() -> bool:
             changed = False
+            errors: list[LoadError] = []
             for tree in list(self.trees()):
                 files = tree.source.files()
                 if files and (real is None or any(os.path.realpath(file) == real for file in files)):
-                    changed = await self._refresh_tree(tree) or changed
+                    try:
+                        changed = await self._refresh_tree(tree) or changed
+                    except LoadError as error:
+                        errors.append(error)
+            if len(errors) > 1:
+                raise LoadError([problem for error in errors for problem in error.problems])
+            if errors:
+                raise errors[0]
             return changed
 
         return await self._run(job, "refresh")

@@ -149,3 +149,15 @@ async def test_an_edit_that_breaks_off_unexpectedly_is_taken_back_whole(
         assert it.states() == {"a": "active", "b": "active", "c": "active"}
         assert it.entry("a").plugin.__name__.endswith(".note")
         assert await it.edit(after)
+
+
+async def test_a_file_that_fails_in_one_place_is_still_taken_over_in_another(folder: Path) -> None:
+    (folder / "shared.yml").write_text("- {id: x, name: ./note.py}\n")
+    include = "- {id: %s, name: cordis:include, config: {path: shared.yml, patches: [%s]}}\n"
+    patch = "{id: y, config: {size: 0}}"
+    async with running(folder, include % ("one", patch) + include % ("two", "")) as it:
+        (folder / "shared.yml").write_text("- {id: x, name: ./note.py}\n- {id: y, name: ./note.py}\n")
+        with pytest.raises(LoadError, match="size: must be ≥ 1") as caught:
+            await it.loader.refresh(folder / "shared.yml")
+        assert [problem.row for problem in caught.value.problems] == ["one:y"]
+        assert it.states().get("two:y") == "active" and "one:y" not in it.states()
