@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from .nearest import meant
+
 Keys: TypeAlias = tuple[str | int, ...]
 
 BAD: Final = object()
@@ -81,8 +83,8 @@ class Walk:
         """Note an issue; the offending value is shown unless it is secret. Returns `BAD`."""
         if got is not MISSING and not self.secret:
             message += f", got {show(got)}"
-        if near is not None and not self.secret:
-            message += f'; did you mean "{near}"?'
+        if not self.secret:
+            message += meant(near)
         self.issues.append(ConfigIssue(keys, message, allowed, near))
         return BAD
 

@@ -23,7 +23,11 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """`; did you mean "x"?` or nothing, to append to a message."""
-    found = nearest(word, candidates)
+    return meant(nearest(word, candidates))
+
+
+def meant(found: str | None) -> str:
+    """The same for a word that was looked for already."""
     return f'; did you mean "{found}"?' if found is not None else ""
 
 

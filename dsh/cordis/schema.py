@@ -21,7 +21,7 @@ from .errors import CordisError, describe_error
 from .fields import ConfigError, FieldInfo, field, foreign_issues, wire_value, with_checks
 from .issues import BAD, MISSING, ConfigIssue, Keys, Walk
 from .jsonio import json_equal
-from .nearest import nearest
+from .nearest import meant, nearest
 from .shapes import Checked, shape_of
 
 __all__ = [
@@ -174,12 +174,10 @@ class ConfigModel:
                 continue
             near = nearest(str(key), (name for name in known if name not in raw)) or nearest(str(key), known)
             visible = [info.key for info in self.fields().values() if not info.hidden]
-            if near is not None:
-                hint = f'; did you mean "{near}"?'
-            elif deeper := _deeper(self.fields().values(), str(key)):
-                near, hint = deeper, f'; did you mean "{deeper}"?'
-            else:
-                hint = f" (known keys: {', '.join(visible)})" if 0 < len(visible) <= 12 else ""
+            near = near or _deeper(self.fields().values(), str(key))
+            hint = meant(near)
+            if near is None and 0 < len(visible) <= 12:
+                hint = f" (known keys: {', '.join(visible)})"
             walk.warn((*keys, str(key)), f"unknown key{hint}", visible, near)
 
     def cross_check(self) -> Iterable[tuple[str, str]]:

@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any
 
 from dsh.cordis.issues import show
-from dsh.cordis.nearest import nearest
+from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import struct
 
 from .problems import Problem
@@ -135,8 +135,8 @@ class _Composer:
         target = self._index.get(target_id) if isinstance(target_id, str) else None
         if target is None:
             near = nearest(str(target_id), self._index)
-            hint = f'; did you mean "{near}"?' if near else ""
-            self._warn(layer, item, number, ("id",), f'no row has the id "{target_id}"{hint}; it is skipped', near)
+            message = f'no row has the id "{target_id}"{meant(near)}; it is skipped'
+            self._warn(layer, item, number, ("id",), message, near)
             return None
         wanted = item.get("name")
         if wanted is not None and wanted != target.get("name"):

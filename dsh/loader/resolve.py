@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from dsh.cordis.errors import HarnessError, describe_error
-from dsh.cordis.nearest import nearest
+from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import record
 
 from . import names
@@ -139,7 +139,7 @@ def _resolve_path(name: str, base_dir: Path) -> Target:
                 f"{path.with_suffix('.py').name} beside it"
             )
         near = _nearest_file(path, name)
-        hint = f'; did you mean "{near}"?' if near else f" (looked in {show_path(path.parent)})"
+        hint = meant(near) or f" (looked in {show_path(path.parent)})"
         raise ResolveError(f"there is no plugin at {name}{hint}", near)
     stem = file.parent.name if file.name == "__init__.py" else file.stem
     folder = file.parent.parent if file.name == "__init__.py" else file.parent
@@ -262,9 +262,10 @@ def _unknown(name: str) -> ResolveError:
         if found in names.CORDIS_PLUGINS and found not in names.PLUGINS and head.endswith(names.PREFIX):
             head = names.CORDIS_PREFIXES[0]
         found = head + found
-    hint = f'; did you mean "{found}"?' if found else ""
     tried = "built-in names, entry points of dsh.plugins, Python modules"
-    return ResolveError(f'no plugin is called "{name}"{hint} (tried {tried}; a file is written ./name.py)', found)
+    return ResolveError(
+        f'no plugin is called "{name}"{meant(found)} (tried {tried}; a file is written ./name.py)', found
+    )
 
 
 def _import_error(error: BaseException, target: Target) -> PluginImportError:

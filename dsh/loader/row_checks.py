@@ -9,7 +9,7 @@ from typing import Any
 from dsh.cordis import CordisError, resolve_plugin
 from dsh.cordis.errors import describe_error
 from dsh.cordis.issues import path_text
-from dsh.cordis.nearest import nearest
+from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.plugins import PluginSpec
 from dsh.cordis.schema import ConfigError, ConfigIssue, ConfigModel, inspect_config, validate_config
 
@@ -100,7 +100,7 @@ def unknown_keys(source: Source, row: Row, declared: Any = None) -> list[Problem
         if near is None:
             setting = nearest(key, [info.key for info in fields])
             near = f"config.{setting}" if setting is not None else None
-        hint = f'; did you mean "{near}"?' if near else f" (a row has {', '.join(ROW_KEYS)}; settings go into config)"
+        hint = meant(near) or f" (a row has {', '.join(ROW_KEYS)}; settings go into config)"
         warnings.append(
             row_problem(source, row, f"unknown key{hint}", "validate", (key,), allowed=ROW_KEYS, nearest=near)
         )
