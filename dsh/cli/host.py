@@ -110,6 +110,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     def prepare(root: Context) -> None:
         signals.exit = root["appExit"]
         root.provide("configuredAgentSessions", {})
+        root.provide("prompted", {})
         root.provide("followFiles", launch.follow)
         root.provide("takeInterrupts", signals.take_interrupts)
         for name, value in launch.values.items():
@@ -136,9 +137,9 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     _collect_garbage_again()
     try:
         if launch.follow:
-            from dsh.loader.hmr import mount_watcher
+            from dsh.loader.hmr import keep_following
 
-            mount_watcher(app.root, app.loader)
+            keep_following(app.root, app.loader)
         return await app.exit.wait()
     finally:
         signals.leaving(app.exit.code or 0)

@@ -77,7 +77,9 @@ class Console:
         self._greet(self._agent)
         give_back = self._ctx.get("takeInterrupts")(self._interrupt)
         try:
-            if self._config.prompt is not None:
+            prompted: dict[str, int] = self._ctx.get("prompted")
+            if self._config.prompt is not None and not prompted:  # an edit may restart this row
+                prompted[self._agent.id] = len(self._agent.session.events)
                 await self._ask(self._config.prompt)
             await self._read_prompts()
         finally:

@@ -121,9 +121,15 @@ async def _main(
             _say(f"no agent {config.agent!r} to prompt" if config.agent else "no agent to prompt")
             reporter.exit(1)
             return
-        start = len(agent.session.events)
-        agent.followup(create_user_message(config.prompt))
-        await sessions.flush(agent.session)
+        # An edit may restart this row with what it stands on; the prompt is given once all the same.
+        prompted: dict[str, int] | None = ctx.get("prompted")
+        start = (prompted or {}).get(agent.id)
+        if start is None:
+            start = len(agent.session.events)
+            agent.followup(create_user_message(config.prompt))
+            if prompted is not None:
+                prompted[agent.id] = start
+            await sessions.flush(agent.session)
         await agent.when_idle()
         if not config.exit_when_idle:
             return
@@ -145,9 +151,8 @@ async def _main(
 def _target(loop: AgentLoop, label: str | None) -> Agent | None:
     if label is not None:
         return loop.configured.agent(label)
-    for name, _ in loop.configured.sessions():
-        return loop.configured.agent(name)
-    return None
+    running = (loop.configured.agent(name) for name, _ in loop.configured.sessions())
+    return next((agent for agent in running if agent is not None), None)
 
 
 def _say(text: str) -> None:

@@ -24,7 +24,7 @@ from dsh.cordis.errors import error_chain
 from dsh.loader.code_reload import CodeReloader, ReloadError, Survey, describe_files
 from dsh.loader.config_watch import ConfigFile, ConfigWatches
 from dsh.loader.entries import Entry, Tree
-from dsh.loader.events import ConfigUpdated, EntryChanged
+from dsh.loader.events import ConfigUpdated, EntryChanged, TreeRefreshed
 from dsh.loader.problems import LoadError
 from dsh.loader.resolve import show_path
 from dsh.loader.tree import Loader
@@ -330,3 +330,20 @@ def mount_watcher(root: Context, loader: Loader) -> Fiber | None:
     if any(entry.module == __name__ for entry in loader.entries()):
         return None
     return root.isolate("hmr").plugin(Hmr, {"root": []})
+
+
+def keep_following(root: Context, loader: Loader) -> None:
+    """Follow the config files whatever an edit does to the `hmr` row: without one, they are followed from here.
+
+    An editor that saves half a file may well leave a list of rows that is valid and has no such row.
+    """
+    watcher = mount_watcher(root, loader)
+
+    def look(_refreshed: TreeRefreshed) -> None:
+        nonlocal watcher
+        if watcher is None or watcher.is_retired:
+            watcher = mount_watcher(root, loader)
+        elif any(entry.module == __name__ for entry in loader.entries()):
+            watcher.dispose()
+
+    root.on(TreeRefreshed, look)
