@@ -1,6 +1,8 @@
-"""``dsh exec``: one task, then leave."""
+"""``dsh exec``: one task, then leave.
 
-from __future__ import annotations
+Annotations are objects here and not texts, as in the module of each command that starts a composition: typer reads
+them, and evaluating texts takes a while.
+"""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ``dsh`` command: global options, and commands that are imported when they are used."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """``dsh run``: load the plugin graph, start its agents, follow edits until told to stop."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -7,13 +7,13 @@ import datetime
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from dataclasses import field as data_field
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from .errors import CordisError, describe_error
 from .issues import BAD, MISSING, Keys, Walk
+from .records import struct
 from .shapes import Checked, Choice, Shape
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class ConfigError(CordisError):
         return ConfigError, plain
 
 
-@dataclass(slots=True, kw_only=True)
+@struct
 class FieldInfo:
     """What a field of a config model declares. `key` is the name in the file, `name` the Python attribute."""
 
@@ -64,6 +64,12 @@ class FieldInfo:
     key: str = ""
     name: str = ""
     shape: Shape = data_field(default_factory=Shape)
+
+    def __copy__(self) -> FieldInfo:
+        made = object.__new__(FieldInfo)
+        for name in FieldInfo.__slots__:  # type: ignore[attr-defined]
+            setattr(made, name, getattr(self, name))
+        return made
 
     @property
     def required(self) -> bool:

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, get_args, get_origin
 
 from .errors import CordisError, describe_error
 from .services import Service, ServiceKey, key_name
@@ -45,7 +45,7 @@ class PluginSpec:
         provides: list[str] = []
         for holder in holders:
             provides += [key_name(key) for key in _attribute(holder, "provides") or ()]
-        if inspect.isclass(body) and issubclass(body, Service) and body.service_name:
+        if _is_service(body) and body.service_name:
             provides.append(body.service_name)
         self.provides = tuple(dict.fromkeys(provides))
 
@@ -114,7 +114,7 @@ def _body_of(plugin: Any) -> Callable[..., Any]:
         if inspect.isabstract(plugin):
             missing = ", ".join(sorted(getattr(plugin, "__abstractmethods__", ())))
             raise invalid_plugin(f"{plugin.__qualname__} is abstract and cannot be mounted (it lacks {missing})")
-        if issubclass(plugin, Service) and not plugin.service_name:
+        if _is_service(plugin) and not plugin.service_name:
             raise invalid_plugin(f'{plugin.__qualname__} has no service name: class {plugin.__name__}(…, name="…")')
         return plugin
     apply = getattr(plugin, "apply", None)
@@ -140,7 +140,7 @@ def _module_plugin(module: ModuleType) -> Any:
         for value in members.values()
         if isinstance(value, type)
         and value.__module__ == module.__name__
-        and issubclass(value, Service)
+        and _is_service(value)
         and not inspect.isabstract(value)
     ]
     classes = [cls for cls in dict.fromkeys(classes) if not any(cls in other.__mro__[1:] for other in classes)]
@@ -152,6 +152,11 @@ def _module_plugin(module: ModuleType) -> Any:
         )
     names = ", ".join(cls.__name__ for cls in classes)
     raise invalid_plugin(f"module {module.__name__} defines several services ({names}): say which with `plugin = …`")
+
+
+def _is_service(value: Any) -> TypeGuard[type[Service]]:
+    """Whether a class is a `Service`; `issubclass` would ask each service there is, as for any abstract class."""
+    return isinstance(value, type) and Service in value.__mro__
 
 
 def invalid_plugin(message: str) -> CordisError:
@@ -283,7 +288,7 @@ def _service_of(parameter: inspect.Parameter, scope: dict[str, Any], name: str, 
         annotation = next((a for a in get_args(annotation) if isinstance(a, ServiceKey)), get_args(annotation)[0])
     if isinstance(annotation, ServiceKey):
         return annotation.service_name
-    if inspect.isclass(annotation) and issubclass(annotation, Service) and annotation.service_name:
+    if _is_service(annotation) and annotation.service_name:
         return annotation.service_name
     return None
 
