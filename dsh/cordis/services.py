@@ -372,13 +372,17 @@ class ServiceStore:
             )
         walker: Fiber = fiber
         while walker.parent is not None:
+            # A fiber that was moved keeps what it runs on, and what it provides, until it is out: compare where the
+            # name leads from here and from there, not where the implementation stands.
+            same_realm = walker.ctx.realm(name) == realm
             committed = walker.committed.get(name) if walker.committed is not None else None
-            if committed is not None and committed.realm == realm:
+            if committed is not None and same_realm:
                 return committed
-            if standing is not None and standing.fiber is walker:
-                return standing
+            own = next((each for each in walker.provided if each.name == name and each.ctx.realm(name) == realm), None)
+            if own is not None:
+                return own
             if name in walker.needs:
-                if walker.ctx.realm(name) == realm:
+                if same_realm:
                     raise ServiceAccessError(
                         "INACTIVE_SERVICE", f'service "{name}" is not available to {reader} at this moment'
                     )

@@ -114,3 +114,21 @@ async def test_a_call_from_another_thread_that_was_cancelled_meanwhile_is_not_ma
         future = ask()
         await turns()
         assert future.cancelled() and calls == [] and noise == []
+
+
+async def test_undo_code_of_a_fiber_that_was_moved_to_another_realm_still_has_its_services():
+    seen = []
+    async with harness() as root:
+        root.provide("tool", "old")
+
+        def body(ctx):
+            ctx.provide("own", "mine")
+            ctx.plugin(lambda inner: inner.defer(lambda: seen.append(inner["tool"])), inject=["tool"])
+            ctx.defer(lambda: seen.append((ctx["tool"], ctx["own"])))
+
+        fiber = await root.plugin(body, inject=["tool"])
+        await root.settle()
+        fiber.rebase(root.isolate("tool").isolate("own"))
+        await root.settle()
+        assert seen == [("old", "mine"), "old"] and fiber.missing() == ["tool"]
+        assert errors(root) == []
