@@ -63,10 +63,23 @@ def run_and_kill(child: Child, root: Path, durability: str, after: float) -> int
             if time.monotonic() >= deadline:
                 break
     os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid)
     child.say("mark")  # everything the dead writer said comes before the answer
     while (line := child.hear()) != "mark":
         acknowledged = max(acknowledged, int(line))
     return acknowledged
+
+
+def wait_until_gone(pid: int) -> None:
+    """A kill is only asked for; the lease is free once the process is gone (its parent ignores SIGCHLD)."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"process {pid} survived SIGKILL")
 
 
 @pytest.mark.timeout(180)
