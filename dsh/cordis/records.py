@@ -7,7 +7,7 @@ shared. There are two hundred of these classes, and each start of the process de
 
 from __future__ import annotations
 
-from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from dataclasses import field as data_field
 from typing import Any, TypeVar, cast, dataclass_transform
 
@@ -40,9 +40,7 @@ def identity_struct(cls: T) -> T:
 
 def _complete(cls: T, methods: dict[str, Any], *, frozen: bool = True) -> T:
     added = {name: method for name, method in methods.items() if name not in cls.__dict__}
-    if not cls.__doc__:
-        cls.__doc__ = cls.__name__  # dataclass() would put the signature there, which takes long
-    made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    made = _slotted(cls)
 
     def construct_first(self: Any, *args: Any, **kwargs: Any) -> None:
         made.__init__ = constructor = _constructor(made, frozen)
@@ -51,6 +49,43 @@ def _complete(cls: T, methods: dict[str, Any], *, frozen: bool = True) -> T:
     for name, method in {**added, "__init__": construct_first}.items():
         setattr(made, name, method)
     return cast("T", made)
+
+
+@dataclass
+class _Plain:
+    """Lends its kind of field and its parameters, so that `dataclasses.fields` and `replace` take our classes."""
+
+    field: int = 0
+
+
+def _slotted(cls: Any) -> Any:
+    """The class made again with slots in place of its annotated names, and with what makes it a dataclass."""
+    found: dict[str, Field[Any]] = {}
+    taken: set[str] = set()
+    for base in reversed(cls.__mro__[1:]):
+        found |= base.__dict__.get("__dataclass_fields__", {})
+        taken |= set(base.__dict__.get("__slots__", ()))
+    namespace = {name: value for name, value in cls.__dict__.items() if name not in ("__dict__", "__weakref__")}
+    for name, annotation in namespace.get("__annotations__", {}).items():
+        if "ClassVar" in str(annotation):
+            continue
+        default = namespace.pop(name, MISSING)
+        made: Any = default if isinstance(default, Field) else data_field(default=default)
+        if made.default.__class__.__hash__ is None:
+            raise ValueError(f"{cls.__qualname__}.{name}: all instances would share this default; use default_factory")
+        made.name, made.type, made.kw_only = name, annotation, False
+        made._field_type = _KIND
+        found[name] = made
+    namespace["__dataclass_fields__"] = found
+    namespace["__dataclass_params__"] = _Plain.__dataclass_params__  # type: ignore[attr-defined]
+    namespace["__match_args__"] = tuple(field.name for field in found.values() if field.init)
+    namespace["__slots__"] = tuple(name for name in found if name not in taken)
+    again = type(cls)(cls.__name__, cls.__bases__, namespace)
+    again.__qualname__ = cls.__qualname__
+    return again
+
+
+_KIND = _Plain.__dataclass_fields__["field"]._field_type  # type: ignore[attr-defined]
 
 
 def _constructor(cls: Any, frozen: bool) -> Any:
