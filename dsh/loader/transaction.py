@@ -49,6 +49,7 @@ class Transaction:
         self._updated: list[Step] = []
         self._errors: dict[Step, BaseException] = {}
         self._subtrees = {step: step.entry.subtree for step in self._steps}
+        self._idle_before = {step: (step.entry.stopped, step.entry.problems) for step in self._steps}
         self._failed_before = {
             step for step in self._steps if step.entry.fiber is not None and step.entry.fiber.state is FiberState.FAILED
         }
@@ -183,6 +184,7 @@ class Transaction:
         for step in self._mounted:
             if step.entry.fiber is not None:
                 loader.forget_fiber(step.entry)
+            step.entry.stopped, step.entry.problems = self._idle_before[step]
         if self._undo_code is not None:
             self._undo_code()
         for step in reversed(self._rebased):

@@ -161,3 +161,13 @@ async def test_a_file_that_fails_in_one_place_is_still_taken_over_in_another(fol
             await it.loader.refresh(folder / "shared.yml")
         assert [problem.row for problem in caught.value.problems] == ["one:y"]
         assert it.states().get("two:y") == "active" and "one:y" not in it.states()
+
+
+async def test_a_row_that_stopped_itself_is_down_again_after_a_failed_edit_of_it(folder: Path) -> None:
+    text = "- {id: a, name: ./note.py}\n"
+    async with running(folder, text) as it:
+        await it.fiber("a").dispose()
+        assert (await it.refused("- {id: a, name: ./note.py, config: {fail: true}}\n")).row == "a"
+        it.take()
+        await it.edit(text + "- {id: b, name: ./note.py}\n")
+        assert it.take() == ["+b -"] and it.states() == {"a": "disabled", "b": "active"}
