@@ -59,6 +59,7 @@ class Transaction:
         try:
             problems = await self._apply()
         except Exception as error:  # nothing of it may stay half done
+            self._keep_failed = False
             problems = [Problem(f"the edit broke off: {error_chain(error)}", "apply", error=error)]
         if any(plan.tree.closed for plan in self._plans):
             return  # the tree is going: what fails now fails because of that
