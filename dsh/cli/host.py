@@ -70,10 +70,13 @@ def run(launch: Launch) -> int:
         print(f"dsh: {warning}", file=sys.stderr)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_to_the_end(_main(launch, environment, home)))
+            code = runner.run(_to_the_end(_main(launch, environment, home)))
     finally:
         if launch.stdout is not None:
             launch.stdout.close()
+    if launch.stdout is not None and launch.stdout.failure is not None:
+        fail(f"standard output cannot be written: {launch.stdout.failure.strerror}")
+    return code
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -98,8 +98,20 @@ def options(
     configure(verbosity=-1 if quiet else verbose, form=log_format)
 
 
+def _open_standard_files() -> None:
+    """Give a process that was started with a closed standard file an empty one, before a log gets its number."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def main() -> None:
     """Entry point of the console script."""
+    _open_standard_files()
     try:
         app()
     except BrokenPipeError:  # the reader left; nothing more can be said there

@@ -39,6 +39,8 @@ def run(
 
     if output not in FORMATS:
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
+    if prompt is not None and not prompt.strip():
+        fail("the prompt is empty", 2)
     config = (file or default_config()).absolute()
     patches = [path.absolute() for path in patch or ()]
     enter_folder(cwd)

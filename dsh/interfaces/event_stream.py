@@ -8,9 +8,8 @@ standard error and final answers on standard output.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
 from dsh.core.agent import Agent
@@ -22,9 +21,7 @@ from dsh.loader.boot import when_started
 from dsh.loader.resolve import show_path
 
 from .outcome import outcome_of, report
-
-if TYPE_CHECKING:
-    from .stdout import LineOutput
+from .stdout import LineOutput, say
 
 
 class Config(ConfigModel):
@@ -63,8 +60,8 @@ class Reporter:
             self.out.write_json({"type": "ready", "pid": pid, "agents": listed})
             return
         for label, session_id in agents:
-            _say(f"agent {label}: session {session_id}")
-        _say(f"ready (pid {pid})")
+            say(f"agent {label}: session {session_id}")
+        say(f"ready (pid {pid})")
 
     def session_event(self, event: SessionAppended) -> None:
         """One event of one session."""
@@ -87,7 +84,7 @@ class Reporter:
             self.out.write_json({"type": "config", "status": status, "path": str(path), **more})
         elif status == "applied":  # a refusal is in the log lines already
             rows = more.get("rows") or []
-            _say(f"config applied: {', '.join(rows) if rows else 'no row changed'}")
+            say(f"config applied: {', '.join(rows) if rows else 'no row changed'}")
 
 
 async def _drive(
@@ -97,7 +94,7 @@ async def _drive(
         await _main(ctx, config, agents, sessions, loop, reporter)
     except Exception as error:  # such as a log that cannot be written
         name = error.code if isinstance(error, HarnessError) else type(error).__name__
-        _say(f"{name}: {describe_error(error)}")
+        say(f"{name}: {describe_error(error)}")
         if config.exit_when_idle:
             reporter.exit(1)
 
@@ -112,15 +109,15 @@ async def _main(
     reporter.ready(os.getpid(), [each for each in loop.configured.sessions() if each[0] not in failed])
     if failures and (config.exit_when_idle or config.require_agents):
         label, error = failures[0]
-        _say(f'agent "{label}" did not start: {describe_error(error)}')
+        say(f'agent "{label}" did not start: {describe_error(error)}')
         reporter.exit(1)
         return
     agent = _target(loop, config.agent)
-    if config.prompt is not None:
-        if agent is None:
-            _say(f"no agent {config.agent!r} to prompt" if config.agent else "no agent to prompt")
-            reporter.exit(1)
-            return
+    if agent is None and (config.agent is not None or config.prompt is not None):
+        known = ", ".join(label for label, _ in loop.configured.sessions()) or "(none)"
+        say(f'no agent "{config.agent}"; agents: {known}' if config.agent else "no agent to prompt")
+        reporter.exit(1)
+    elif agent is not None and config.prompt is not None:
         # An edit may restart this row with what it stands on; the prompt is given once all the same.
         prompted: dict[str, int] | None = ctx.get("prompted")
         start = (prompted or {}).get(agent.id)
@@ -143,7 +140,7 @@ async def _main(
             await one.when_idle()
             outcome = outcome_of(one.session, one.session.first_live_seq)
             if outcome.turns and outcome.exit_code:
-                _say(f"session {one.id}: the turn ended as {outcome.status}")
+                say(f"session {one.id}: the turn ended as {outcome.status}")
                 code = 1
         reporter.exit(code)
 
@@ -153,7 +150,3 @@ def _target(loop: AgentLoop, label: str | None) -> Agent | None:
         return loop.configured.agent(label)
     running = (loop.configured.agent(name) for name, _ in loop.configured.sessions())
     return next((agent for agent in running if agent is not None), None)
-
-
-def _say(text: str) -> None:
-    print(f"dsh: {text}", file=sys.stderr, flush=True)

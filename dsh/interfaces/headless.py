@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,12 +20,12 @@ from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
 from .outcome import Outcome, outcome_of, report
+from .stdout import LineOutput, say
 
 if TYPE_CHECKING:
     from dsh.core.agent import AgentHandle
     from dsh.core.session import Session
 
-    from .stdout import LineOutput
 
 OutputFormat = Literal["text", "json", "stream-json"]
 
@@ -79,7 +78,7 @@ class Run:
             raise
         except Exception as error:
             name = error.code if isinstance(error, HarnessError) else type(error).__name__
-            print(f"dsh: {name}: {describe_error(error)}", file=sys.stderr)
+            say(f"{name}: {describe_error(error)}")
         self._exit(code)
 
     async def _run(self) -> Outcome:

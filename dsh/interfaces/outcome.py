@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.records import struct
 
+from .stdout import LineOutput, say
+
 if TYPE_CHECKING:
     from dsh.core.session import Session
-
-    from .stdout import LineOutput
 
 
 @struct
@@ -88,10 +87,10 @@ def report(out: LineOutput, form: str, outcome: Outcome) -> None:
         result = {"type": "result", "sessionId": outcome.session_id, "output": outcome.output}
         out.write_json({**result, "usage": outcome.usage, "reason": outcome.status})
     if outcome.error is not None:
-        print(f"dsh: {outcome.error['code']}: {outcome.error['message']}", file=sys.stderr, flush=True)
+        say(f"{outcome.error['code']}: {outcome.error['message']}")
     elif outcome.exit_code:
         why = f": {outcome.why}" if outcome.why else ""
-        print(f"dsh: the turn ended as {outcome.status}{why}", file=sys.stderr, flush=True)
+        say(f"the turn ended as {outcome.status}{why}")
 
 
 def text_of(content: Any) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import queue
+import select
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from dsh.cordis.jsonio import encode
@@ -16,7 +19,7 @@ class LineOutput:
     """Writes whole lines to one file descriptor from its own thread, in order.
 
     A slow reader delays the lines, never the event loop. A closed pipe ends the output silently; :attr:`broken`
-    tells.
+    tells, and :attr:`failure` what else ended it (a full disk).
     """
 
     def __init__(self, fd: int) -> None:
@@ -24,6 +27,7 @@ class LineOutput:
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.broken = False
+        self.failure: OSError | None = None
 
     def write(self, text: str) -> None:
         """Write ``text`` as it is, with lone surrogates replaced."""
@@ -51,8 +55,17 @@ class LineOutput:
             while view and not self.broken:
                 try:
                     view = view[os.write(self._fd, view) :]
-                except OSError:
+                except BlockingIOError:  # whoever started us made the pipe non-blocking
+                    select.select([], [self._fd], [])
+                except OSError as error:
                     self.broken = True
+                    self.failure = None if error.errno == errno.EPIPE else error
+
+
+def say(text: str) -> None:
+    """One line for a person on standard error; one that cannot be written stops nothing."""
+    with suppress(OSError, ValueError):
+        print(f"dsh: {text}", file=sys.stderr, flush=True)
 
 
 def claim_stdout() -> LineOutput:

@@ -191,7 +191,7 @@ class Watch:
             return RustNotify(list(plan.folders), False, False, 0, False, True)
         except FileNotFoundError:
             return None
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, UnicodeError) as error:  # the last: a folder whose name is not UTF-8
             self._fall_back(str(error) or type(error).__name__)
             return None
 
