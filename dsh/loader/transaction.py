@@ -56,6 +56,14 @@ class Transaction:
 
     async def run(self) -> None:
         """Apply and commit. Raises `LoadError` after everything is as it was."""
+        judged = {step.entry for step in self._steps if step.starts or step.updates or step.rebases}
+        self._loader.judged |= judged
+        try:
+            await self._run()
+        finally:
+            self._loader.judged -= judged
+
+    async def _run(self) -> None:
         try:
             problems = await self._apply()
         except Exception as error:  # nothing of it may stay half done

@@ -21,7 +21,7 @@ from dsh.cordis.records import record
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
-from .failures import explain, not_running
+from .failures import explain, failures_of, not_running
 from .include import make_include
 from .operations import Operation, folded
 from .outcomes import outcomes
@@ -61,6 +61,8 @@ class Loader(Service, name="loader"):
         self._owners: dict[Tree, Entry] = {}
         self._disposing: set[Fiber] = set()
         self._waiting = False
+        self.judged: set[Entry] = set()
+        """Rows whose failures whoever is editing them reports."""
         self._said: set[str] = set()
         ctx.on(ConfigResolve, self._resolve_config, global_=True)
         ctx.on(PluginChanged, self._note_disposal, global_=True)
@@ -479,9 +481,21 @@ class Loader(Service, name="loader"):
             return
         if event.fiber.state is FiberState.FAILED:
             self.announce(entry, "failed")
+            if not self._is_judged(entry):
+                for problem in failures_of(entry):
+                    self.ctx.logger.error("%s", problem)
         if self._waiting and not self._is_loading(None):
             self._waiting = False
             self.ctx.runtime.services.notify(("loader", self.ctx.realm("loader")))
+
+    def _is_judged(self, entry: Entry | None) -> bool:
+        """Whether somebody else reports what becomes of a row: the start, an edit of it or of an include around it."""
+        audited = self.ctx.get("bootAudited")
+        if audited is not None and not audited.is_set():
+            return True
+        while entry is not None and entry not in self.judged and entry.tree.audited:
+            entry = self.owner_of(entry.tree)
+        return entry is not None
 
     def available_for(self, ctx: Context) -> bool:
         """With `intercept: {loader: {await: true}}` a row starts once no other row is loading."""

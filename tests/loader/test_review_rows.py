@@ -11,7 +11,7 @@ import pytest
 
 from dsh.cordis import Fiber
 from dsh.loader.problems import LoadError
-from tests.cordis.helpers import turns
+from tests.cordis.helpers import errors, turns
 from tests.loader.kit import running, write_plugins
 
 GROUP = """
@@ -171,3 +171,20 @@ async def test_a_row_that_stopped_itself_is_down_again_after_a_failed_edit_of_it
         it.take()
         await it.edit(text + "- {id: b, name: ./note.py}\n")
         assert it.take() == ["+b -"] and it.states() == {"a": "disabled", "b": "active"}
+
+
+async def test_a_row_that_fails_because_of_another_is_logged_with_its_place_once(folder: Path) -> None:
+    text = """
+- {id: consumer, name: ./consumer.py, config: {seen: !!js "ctx.thing.parts[0].trim()"}}
+- {id: provider, name: ./provider.py, config: {parts: [%s]}}
+"""
+    async with running(folder, text % "x") as it:
+        await it.edit(text % "")
+        assert it.states() == {"consumer": "failed", "provider": "active"}
+        placed = [line for line in errors(it.root) if "cordis.yml" in line]
+        assert len(placed) == 1 and placed[0].startswith('cordis.yml:2: row "consumer", key config.seen: expression')
+        await it.edit(text % "x")
+        await it.refused(text % "x" + "- {id: bad, name: ./note.py, config: {fail: true}}\n")
+        (folder / "inner.yml").write_text("- {id: bad, name: ./note.py, config: {fail: true}}\n")
+        await it.refused(text % "x" + "- {id: more, name: cordis:include, config: {path: inner.yml}}\n")
+        assert len([line for line in errors(it.root) if "cordis.yml" in line]) == 1
