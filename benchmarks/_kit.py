@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,22 +69,29 @@ class Model:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.url = self._line()
+        self.body_size = 0
 
     def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode().strip()
 
     def next_request(self) -> float:
-        """When the next request arrived."""
-        return float(self._line())
+        """When the next request arrived; its size is `body_size` then."""
+        at, size = self._line().split()
+        self.body_size = int(size)
+        return float(at)
 
 
 @contextmanager
-def model(where: Place, script: Sequence[Any]) -> Iterator[Model]:
-    """A server that repeats ``script``; processes started in ``where`` afterwards talk to it."""
+def model(where: Place, script: Sequence[Any], bodies: Path | None = None) -> Iterator[Model]:
+    """A server that repeats ``script``; processes started in ``where`` afterwards talk to it.
+
+    It stores the bodies it gets in the folder ``bodies``.
+    """
     file = where.root / "script.json"
     file.write_text(json.dumps(script), "utf-8")
-    process = where.spawn([sys.executable, str(REPOSITORY / "benchmarks" / "_model.py"), str(file)])
+    more = [] if bodies is None else [str(bodies)]
+    process = where.spawn([sys.executable, str(REPOSITORY / "benchmarks" / "_model.py"), str(file), *more])
     try:
         server = Model(process)
         where.env |= {"DEEPSEEK_BASE_URL": server.url, "DEEPSEEK_API_KEY": "bench"}
@@ -141,8 +148,3 @@ class Table:
         shown = "" if ratio is None else f"{ratio:.2f}x"
         verdict = "" if not target else "ok" if held else "MISSED"
         print(f"  {work:58} {measured:>12} {shown:>8}  {target:34} {verdict}".rstrip(), flush=True)
-
-
-def items(values: Mapping[str, Any]) -> str:
-    """Values as one JSON text, for a subprocess's argument."""
-    return json.dumps(values)

@@ -23,6 +23,7 @@ from dsh.llm.types import LlmRequest, StreamChunk
 from dsh.loader.environment import home_of, launch_environment_of
 from dsh.loader.home import anonymous_id
 from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, Config
+from dsh.models.deepseek.history import EncodedHistory
 from dsh.models.deepseek.request import request_body, text_size
 from dsh.models.deepseek.response import CompletionReader, in_band_error, malformed
 from dsh.settings.service import Credentials
@@ -40,6 +41,7 @@ class DeepSeekAdapter(Adapter):
         self._ctx = ctx
         self._read = read
         self._client = HttpClient()
+        self._history = EncodedHistory()
         self._user_id: str | None = None
 
     async def close(self) -> None:
@@ -89,8 +91,7 @@ class DeepSeekAdapter(Adapter):
         with StreamDeadline(where, idle, progress, request.signal) as deadline:
             key = await deadline.wait(self._key(config, base_url))
             headers = await deadline.wait(self._headers(config, base_url, key, request))
-            body = _body(config, request)
-            payload = await deadline.wait(encode_body(body, text_size(body)))
+            payload = await deadline.wait(self._payload(config, request))
             reply = await self._client.post(
                 f"{base_url}/chat/completions",
                 headers,
@@ -106,6 +107,16 @@ class DeepSeekAdapter(Adapter):
                         yield chunk
             finally:
                 await reply.aclose()
+
+    async def _payload(self, config: Config, request: LlmRequest) -> bytes:
+        locked = config.thinking == "disabled" or request.purpose == "session-title"
+        effort = "off" if locked else request.config.reasoning_effort or config.effort
+        cap = request.config.max_tokens or config.model(request.model).max_tokens or config.max_tokens
+        encoded = await self._history.encode(request, effort, cap)
+        if encoded is not None:
+            return encoded
+        body = request_body(request, effort, cap)
+        return await encode_body(body, text_size(body))
 
     def _base_url(self, config: Config) -> str:
         url = config.base_url or self._environment("DEEPSEEK_BASE_URL") or OFFICIAL_URL
@@ -214,13 +225,6 @@ async def _refusal(reply: Reply, where: str, key: str | None) -> LlmError:
     except LlmError:
         body = b""  # the status alone says enough
     return classify_http_error(reply.status, body, reply.headers, where=where, secret=key)
-
-
-def _body(config: Config, request: LlmRequest) -> dict[str, object]:
-    locked = config.thinking == "disabled" or request.purpose == "session-title"
-    effort = "off" if locked else request.config.reasoning_effort or config.effort
-    cap = request.config.max_tokens or config.model(request.model).max_tokens or config.max_tokens
-    return request_body(request, effort, cap)
 
 
 def _model_info(config: Config, provider: str, model_id: str) -> ModelInfo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -84,7 +85,7 @@ class Config(ConfigModel):
         return self.reasoning_effort or ("off" if self.thinking == "disabled" else "high")
 
     @property
-    def catalog(self) -> list[ModelEntry]:
+    def catalog(self) -> Sequence[ModelEntry]:
         """The models to offer, in order."""
         return built_in_catalog() if self.models is None else self.models
 
@@ -93,7 +94,8 @@ class Config(ConfigModel):
         return next((entry for entry in self.catalog if entry.id == model_id), ModelEntry(id=model_id))
 
 
-def built_in_catalog() -> list[ModelEntry]:
+@cache
+def built_in_catalog() -> tuple[ModelEntry, ...]:
     """What the service offers. The two flash names of v4 are kept as aliases of ``deepseek-flash``."""
     names = {
         "deepseek-v4-flash": "DeepSeek V4 Flash",
@@ -101,7 +103,7 @@ def built_in_catalog() -> list[ModelEntry]:
         "deepseek-v4-flash-vision-exp": "DeepSeek V4 Flash Vision (experimental)",
         "deepseek-flash": "DeepSeek Flash",
     }
-    return [ModelEntry(id=model_id, name=name, context_window=1_000_000) for model_id, name in names.items()]
+    return tuple(ModelEntry(id=model_id, name=name, context_window=1_000_000) for model_id, name in names.items())
 
 
 def is_http_url(url: str) -> bool:

@@ -21,15 +21,17 @@ NO_OUTPUT = "(no output)"
 _log = logging.getLogger("dsh.llm-deepseek")
 
 
-def request_body(request: LlmRequest, effort: str, max_tokens: int) -> dict[str, Any]:
+def request_body(request: LlmRequest, effort: str, max_tokens: int, *, messages: Any = None) -> dict[str, Any]:
     """The body of one request. `effort` is the reasoning effort in force, ``off`` for none.
+
+    `messages` takes the place of the request's if they are encoded already.
 
     Raises `LlmError` ``UNSUPPORTED_CONTENT`` for an image, which this route cannot send.
     """
     thinking = effort != "off"
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": wire_messages(request.system, request.messages, thinking=thinking),
+        "messages": messages or wire_messages(request.system, request.messages, thinking=thinking),
         "stream": True,
         "stream_options": {"include_usage": True},
         "thinking": {"type": "enabled" if thinking else "disabled"},
@@ -61,8 +63,10 @@ def text_size(body: dict[str, Any]) -> int:
     return sum(len(message.get("content") or "") for message in body["messages"])
 
 
-def wire_messages(system: str | None, messages: Sequence[Message], *, thinking: bool) -> list[dict[str, Any]]:
-    """The conversation as the service wants it.
+def wire_messages(
+    system: str | None, messages: Sequence[Message], *, thinking: bool, repair: bool = True
+) -> list[dict[str, Any]]:
+    """The conversation as the service wants it; without `repair` calls and results are left where they are.
 
     While thinking is on, *every* assistant message carries ``reasoning_content``, empty if it has none: the service
     refuses a history in which one lacks it ("must be passed back to the API"), often only on a cold replay.
@@ -75,7 +79,7 @@ def wire_messages(system: str | None, messages: Sequence[Message], *, thinking: 
             wire.append({"role": "system", "content": _text(message["content"], "system")})
         else:
             wire += _user(message["content"])
-    return _paired(wire)
+    return _paired(wire) if repair else wire
 
 
 def _assistant(message: Message, thinking: bool) -> dict[str, Any]:
@@ -138,7 +142,7 @@ def _paired(wire: list[dict[str, Any]]) -> list[dict[str, Any]]:
     A well-formed conversation is returned as it is. Otherwise results move up to their call, a missing one is stated
     as empty, and a result without a call becomes user text.
     """
-    if _is_paired(wire):
+    if is_paired(wire):
         return wire
     _log.warning("repaired a conversation whose tool calls and results do not match")
     repaired: list[dict[str, Any]] = []
@@ -168,7 +172,8 @@ def _paired(wire: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return repaired
 
 
-def _is_paired(wire: list[dict[str, Any]]) -> bool:
+def is_paired(wire: list[dict[str, Any]]) -> bool:
+    """Whether the results of each message's tool calls follow it directly."""
     open_ids: list[str] = []
     for message in wire:
         if message["role"] == "tool":
