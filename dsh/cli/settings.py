@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +13,8 @@ from dsh.cli.output import fail, print_json, print_table
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Your settings, live in running compositions.")
 
 T = TypeVar("T")
+
+_SECRET = re.compile(r"(?:api_?key|token|secret|password|passphrase)$", re.I)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Key = Annotated[str, typer.Argument(help="Section and key, e.g. agent-loop.maxParallelToolCalls.")]
 
@@ -46,6 +49,8 @@ def get(key: Key, as_json: AsJson = False) -> None:
 @app.command("set")
 def set_(key: Key, value: Annotated[str, typer.Argument(help="The value, written as in cordis.yml.")]) -> None:
     """Store one value; a refused one changes nothing."""
+    if _SECRET.search(key):
+        fail(f"{key}: keys and passwords do not belong into settings; store one with `dsh credentials set NAME`")
     from dsh.loader.yamlio import YamlError, detach, parse_yaml
 
     try:

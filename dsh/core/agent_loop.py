@@ -6,15 +6,15 @@ Row ``agent-loop``. Prompt variables ``provider``, ``model`` and ``cwd`` describ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import ConfigModel, Context, HarnessError, Service, field, owned
 from dsh.llm.service import Llm
 
-from .agent import Agent, AgentHandle, AgentOptions, CreateAgentOptions, ResumeAgentOptions
+from .agent import MAX_SAFE_INTEGER, Agent, AgentHandle, AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from .agents import Agents
-from .configured_agents import AgentRow, ConfiguredAgents
+from .configured_agents import AgentRow, ConfiguredAgents, check_rows
 from .creation import Lifecycle, create_agent, create_now, resume_agent
 from .seams import AgentDefaultModel, SessionPersistence, install_settings_section
 from .session_store import Sessions
@@ -31,7 +31,7 @@ class LoopSettings(ConfigModel):
     """The part of the row that a user may set live: section ``agent-loop``."""
 
     max_parallel_tool_calls: int = field(
-        10, min=1, live=True, description="Tool calls of one step that may run at once, per agent"
+        10, min=1, max=MAX_SAFE_INTEGER, live=True, description="Tool calls of one step that may run at once, per agent"
     )
 
 
@@ -39,6 +39,12 @@ class Config(LoopSettings):
     """Row config of the agent loop."""
 
     agents: list[AgentRow] = field(default_factory=list, description="Agents started with this row")
+
+    def cross_check(self) -> Iterable[tuple[str, str]]:
+        try:
+            check_rows(self.agents)
+        except HarnessError as error:
+            yield "agents", str(error)
 
 
 class AgentLoop(Service, name="agentLoop"):

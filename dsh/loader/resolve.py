@@ -138,6 +138,8 @@ def _resolve_path(name: str, base_dir: Path) -> Target:
                 f"{name} is JavaScript or TypeScript; this runtime loads Python plugins, and there is no "
                 f"{path.with_suffix('.py').name} beside it"
             )
+        if path.is_dir():
+            raise ResolveError(f"{name} is a folder without __init__.py, so no plugin; name a file in it")
         near = _nearest_file(path, name)
         hint = meant(near) or f" (looked in {show_path(path.parent)})"
         raise ResolveError(f"there is no plugin at {name}{hint}", near)

@@ -21,7 +21,9 @@ while read -r what tree; do
 done
 for tree in $left; do
     leader=${{tree%:*}} mark={MARKER}=${{tree#*:}}
-    if [ ! -d /proc/self ] || grep -qF "$mark" "/proc/$leader/environ"; then kill -KILL -- "-$leader"; fi
+    if [ "$leader" != 0 ] && {{ [ ! -d /proc/self ] || grep -qF "$mark" "/proc/$leader/environ"; }}; then
+        kill -KILL -- "-$leader"
+    fi
     for file in $(grep -lF "$mark" /proc/[0-9]*/environ); do
         process=${{file#/proc/}}
         kill -KILL "${{process%/environ}}"
@@ -31,25 +33,34 @@ done 2>/dev/null
 
 
 class DeathWatch:
-    """Kills the trees it was told of when this process is gone without `close`. Started with the first tree."""
+    """Kills the trees it was told of when this process is gone without `close`. Started with the first tree.
+
+    A tree is announced by its marker before it is spawned, so that no kill comes in between.
+    """
 
     def __init__(self) -> None:
         self._shell: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def add(self, leader: int, marker: str) -> None:
-        """Watch over the tree below `leader`."""
+    def expect(self, marker: str) -> None:
+        """A tree with this marker is about to be spawned."""
         if self._shell is None and not self._closed:
             with contextlib.suppress(OSError):
                 self._shell = subprocess.Popen(
                     ["/bin/sh", "-c", _SCRIPT], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True,
                 )  # fmt: skip
+        self._tell(f"+ 0:{marker}")
+
+    def add(self, leader: int, marker: str) -> None:
+        """The expected tree is there, below `leader`."""
         self._tell(f"+ {leader}:{marker}")
 
-    def remove(self, leader: int, marker: str) -> None:
-        """Nothing of that tree is left."""
-        self._tell(f"- {leader}:{marker}")
+    def remove(self, leader: int | None, marker: str) -> None:
+        """Nothing of that tree is left; it never began without a `leader`."""
+        if leader is not None:
+            self._tell(f"- {leader}:{marker}")
+        self._tell(f"- 0:{marker}")
 
     def close(self) -> None:
         """End the watch; every tree must be gone."""

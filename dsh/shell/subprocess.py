@@ -66,11 +66,11 @@ class LocalSubprocess(Subprocess):
 
         def gone(child: LocalChild) -> None:
             self._children.discard(child)
-            if child.pid is not None:
-                self._watch.remove(child.pid, marker)
+            self._watch.remove(child.pid, marker)
 
         child = LocalChild(spec, self._directory, gone)
         self._children.add(child)
+        self._watch.expect(marker)
         child.start(environment, marker)
         if child.pid is not None:
             self._watch.add(child.pid, marker)

@@ -144,6 +144,12 @@ async def test_settings_are_listed_with_their_layer_kept_with_their_comments_and
     assert wrong.code == 1 and 'did you mean "agent-loop.maxParallelToolCalls"' in wrong.err
 
 
+async def test_a_secret_is_not_taken_into_the_settings(place: Place) -> None:
+    done = await place.dsh("settings", "set", "llm-deepseek.apiKey", "sk-not-here")
+    assert done.code == 1 and "dsh credentials set" in done.err and "sk-not-here" not in done.err
+    assert not (place.home / "settings.yaml").exists()
+
+
 async def test_settings_take_effect_over_the_row_at_the_next_start(place: Place) -> None:
     assert (await place.dsh("settings", "set", "agent-default-model", "{provider: demo, model: demo}")).code == 0
     async with MockLlmServer(["success"]) as server:

@@ -32,6 +32,7 @@ def test_it_kills_what_it_still_knows_and_nothing_else() -> None:
     trees = {name: child(name) for name in ("aa11", "bb22", "cc33", "dd44")}
     try:
         for name, process in trees.items():
+            watch.expect(name)
             watch.add(process.pid, name)
         for name in ("bb22", "dd44"):
             watch.remove(trees[name].pid, name)
@@ -49,6 +50,7 @@ def test_a_process_that_took_over_the_id_is_left_alone() -> None:
     watch = DeathWatch()
     other = child("ee55")
     try:
+        watch.expect("an-older-one")
         watch.add(other.pid, "an-older-one")
         cut(watch)
         time.sleep(0.05)
@@ -61,10 +63,24 @@ def test_a_process_that_took_over_the_id_is_left_alone() -> None:
 def test_closing_ends_the_shell_and_later_trees_start_none() -> None:
     watch = DeathWatch()
     watch.close()
+    watch.expect("ff66")
     watch.add(1, "ff66")
     assert watch._shell is None  # type: ignore[attr-defined]
     watch = DeathWatch()
+    watch.expect("ff66")
     watch.add(2**22 + 1, "ff66")
     shell = watch._shell  # type: ignore[attr-defined]
     watch.close()
     assert shell is not None and shell.returncode == 0
+
+
+def test_a_tree_that_was_only_announced_is_killed_too() -> None:
+    watch = DeathWatch()
+    watch.expect("ab77")
+    process = child("ab77")
+    try:
+        cut(watch)
+        assert process.wait(10) == -9
+    finally:
+        process.kill()
+        process.wait()
