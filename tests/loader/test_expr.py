@@ -22,7 +22,7 @@ ENV = {"HOME": "/home/me", "EMPTY": "", "MODE": "fast", "N": "42"}
 def scope(**changes: Any) -> Scope:
     options: dict[str, Any] = {
         "env": ENV,
-        "cwd": "/work/here",
+        "cwd": "/srv/here",
         "base_dir": Path("/etc/dsh"),
         "home": lambda *parts: "/".join(("/home/me/.dsh", *parts)),
         "argv": ("python", "dsh"),
@@ -144,8 +144,8 @@ def test_b02d_equality_is_strict(source: str, equal: bool) -> None:
         ("env.EMPTY ?? 'x'", ""),
         ("env.EMPTY || 'x'", "x"),
         ("env['MODE']", "fast"),
-        ("cwd()", "/work/here"),
-        ("process.cwd()", "/work/here"),
+        ("cwd()", "/srv/here"),
+        ("process.cwd()", "/srv/here"),
         ("process.execPath", sys.executable),
         ("process.argv[1]", "dsh"),
         ("platform", "linux" if sys.platform.startswith("linux") else sys.platform),
@@ -154,7 +154,7 @@ def test_b02d_equality_is_strict(source: str, equal: bool) -> None:
         ("home('a', 'b')", "/home/me/.dsh/a/b"),
         ("new URL('./x/', baseUrl).pathname", "/etc/dsh/x/"),
         ("new URL('https://h:8080/p?q=1#f').host", "h:8080"),
-        ("process.getBuiltinModule('path').resolve('a', '..', 'b')", "/work/here/b"),
+        ("process.getBuiltinModule('path').resolve('a', '..', 'b')", "/srv/here/b"),
         ("process.getBuiltinModule('node:path').basename('/a/b.txt', '.txt')", "b"),
         ("process.getBuiltinModule('node:path').dirname('/a/b')", "/a"),
         ("process.getBuiltinModule('node:os').homedir()", os.path.expanduser("~")),
