@@ -9,22 +9,28 @@ import queue
 import select
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import encode
+
+BATCH_BYTES = 64 * 1024
+"""Lines that wait together are written together, up to about this many bytes."""
 
 
 class LineOutput:
     """Writes whole lines to one file descriptor from its own thread, in order.
 
-    A slow reader delays the lines, never the event loop. A closed pipe ends the output silently; :attr:`broken`
-    tells, and :attr:`failure` what else ended it (a full disk).
+    A slow reader delays the lines, never the event loop, and costs no more memory than what is being written: lines
+    given as a function are made when their turn comes. A closed pipe ends the output silently; :attr:`broken` tells,
+    and :attr:`failure` what else ended it (a full disk).
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[bytes | Callable[[], bytes] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.broken = False
         self.failure: OSError | None = None
@@ -37,29 +43,65 @@ class LineOutput:
         """Write one JSON value and a line feed."""
         self._put(encode(value) + b"\n")
 
+    def write_line(self, line: bytes) -> None:
+        """Write an encoded line that has its line feed already."""
+        self._put(line)
+
+    def write_later(self, line: Callable[[], bytes]) -> None:
+        """Write what ``line()`` returns, a whole line with its line feed, asked for when the reader has room for it.
+
+        It is called in another thread, so it may only read what never changes. A line that fails is left out and
+        named on standard error.
+        """
+        self._put(line)
+
     def close(self, timeout: float = 5.0) -> None:
         """Wait up to ``timeout`` seconds until everything is written."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout)
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | Callable[[], bytes]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stdout", daemon=True)
             self._thread.start()
         self._queue.put(data)
 
     def _run(self) -> None:
-        while (data := self._queue.get()) is not None:
-            view = memoryview(data)
-            while view and not self.broken:
+        more = True
+        while more:
+            batch = bytearray()
+            more = self._take(batch, self._queue.get())
+            while more and len(batch) < BATCH_BYTES:
                 try:
-                    view = view[os.write(self._fd, view) :]
-                except BlockingIOError:  # whoever started us made the pipe non-blocking
-                    select.select([], [self._fd], [])
-                except OSError as error:
-                    self.broken = True
-                    self.failure = None if error.errno == errno.EPIPE else error
+                    more = self._take(batch, self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            self._write(batch)
+
+    def _take(self, batch: bytearray, item: bytes | Callable[[], bytes] | None) -> bool:
+        """Add a line to the batch; False for the mark that ends the output."""
+        if item is None:
+            return False
+        if isinstance(item, bytes):
+            batch += item
+        elif not self.broken:
+            try:
+                batch += item()
+            except Exception as error:
+                say(f"a line of output is left out: {describe_error(error)}")
+        return True
+
+    def _write(self, batch: bytearray) -> None:
+        view = memoryview(batch)
+        while view and not self.broken:
+            try:
+                view = view[os.write(self._fd, view) :]
+            except BlockingIOError:  # whoever started us made the pipe non-blocking
+                select.select([], [self._fd], [])
+            except OSError as error:
+                self.broken = True
+                self.failure = None if error.errno == errno.EPIPE else error
 
 
 def say(text: str) -> None:
