@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import importlib.util
 import ipaddress
+import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import cache
@@ -254,9 +255,24 @@ def _transport_error(error: httpx.HTTPError, where: str) -> LlmError:
     elif isinstance(error, httpx.ProxyError):
         message = f"the proxy on the way to {where} failed: {text}"
     elif isinstance(error, httpx.ConnectError):
-        message = f"cannot connect to {where}: {text}"
+        message = f"cannot connect to {where}: {_system_reason(error) or text}"
         if "CERTIFICATE_VERIFY_FAILED" in text:
             message += "; if the certificate is your own, name its authority's file in SSL_CERT_FILE"
     else:
         message = f"the connection to {where} broke: {text}"
     return LlmError.of("TRANSPORT", message)
+
+
+def _system_reason(error: BaseException) -> str | None:
+    """What the system said of a connection that failed; the client's own words only say that every attempt did."""
+    pending: list[BaseException | None] = [error]
+    while pending:
+        each = pending.pop()
+        if each is None:
+            continue
+        if isinstance(each, OSError) and each.errno is not None:
+            return os.strerror(each.errno) if each.errno > 0 else each.strerror
+        pending += [each.__context__, each.__cause__]
+        if isinstance(each, BaseExceptionGroup):
+            pending += each.exceptions
+    return None

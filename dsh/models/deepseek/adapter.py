@@ -6,7 +6,9 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -22,7 +24,7 @@ from dsh.llm.transport.sse import SseEvent
 from dsh.llm.types import LlmRequest, StreamChunk
 from dsh.loader.environment import home_of, launch_environment_of
 from dsh.loader.home import anonymous_id
-from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, Config
+from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, OPTIONAL_FIELDS, Config
 from dsh.models.deepseek.history import EncodedHistory
 from dsh.models.deepseek.request import request_body, text_size
 from dsh.models.deepseek.response import CompletionReader, in_band_error, malformed
@@ -92,17 +94,23 @@ class DeepSeekAdapter(Adapter):
             key = await deadline.wait(self._key(config, base_url))
             headers = await deadline.wait(self._headers(config, base_url, key, request))
             payload = await deadline.wait(self._payload(config, request))
-            reply = await self._client.post(
-                f"{base_url}/chat/completions",
-                headers,
-                payload,
-                deadline,
-                connect_timeout_ms=config.connect_timeout_ms,
-            )
+            peer = _Peer(where, key, config.api_key_env)
+            try:
+                reply = await self._client.post(
+                    f"{base_url}/chat/completions",
+                    headers,
+                    payload,
+                    deadline,
+                    connect_timeout_ms=config.connect_timeout_ms,
+                )
+            except LlmError as error:
+                if error.code != "TRANSPORT":
+                    raise
+                raise LlmError.of(error.code, f"{error.failure.message}; {self._check(config)}") from error.__cause__
             try:
                 if not 200 <= reply.status < 300:
-                    raise await _refusal(reply, where, key)
-                async with aclosing(_chunks(reply, where, key)) as chunks:
+                    raise await _refusal(reply, peer)
+                async with aclosing(_chunks(reply, peer)) as chunks:
                     async for chunk in chunks:
                         yield chunk
             finally:
@@ -112,15 +120,23 @@ class DeepSeekAdapter(Adapter):
         locked = config.thinking == "disabled" or request.purpose == "session-title"
         effort = "off" if locked else request.config.reasoning_effort or config.effort
         cap = request.config.max_tokens or config.model(request.model).max_tokens or config.max_tokens
-        encoded = await self._history.encode(request, effort, cap)
+        encoded = await self._history.encode(request, effort, cap, config.omit_fields)
         if encoded is not None:
             return encoded
-        body = request_body(request, effort, cap)
+        body = request_body(request, effort, cap, omit=config.omit_fields)
         return await encode_body(body, text_size(body))
 
     def _base_url(self, config: Config) -> str:
         url = config.base_url or self._environment("DEEPSEEK_BASE_URL") or OFFICIAL_URL
         return url.rstrip("/")
+
+    def _check(self, config: Config) -> str:
+        """What to look at when the service cannot be reached."""
+        if config.base_url:
+            return "check that the server runs and that baseURL of the llm-deepseek row is right"
+        if self._environment("DEEPSEEK_BASE_URL"):
+            return "check that the server runs and that $DEEPSEEK_BASE_URL is right"
+        return "check the network and the proxy settings"
 
     def _environment(self, name: str) -> str:
         found = launch_environment_of(self._ctx).get(name)
@@ -161,14 +177,40 @@ class DeepSeekAdapter(Adapter):
         return self._user_id
 
 
-async def _chunks(reply: Reply, where: str, key: str | None) -> AsyncGenerator[StreamChunk, None]:
+class _Peer(NamedTuple):
+    """Whom a request went to: its address, the key sent, and the name under which that key is kept."""
+
+    where: str
+    key: str | None
+    key_name: str
+
+    def explain(self, error: LlmError) -> LlmError:
+        """The same failure; one about the key or about an optional field says what to do."""
+        failure = error.failure
+        if failure.code == "AUTH" and self.key is None:
+            hint = f"{self.where} wants a key: store it with `dsh credentials set {self.key_name}`"
+        elif failure.code == "AUTH":
+            hint = (
+                f"{self.where} refused the key {self.key_name}: "
+                f"store another with `dsh credentials set {self.key_name}`, or check baseURL"
+            )
+        elif failure.code == "INVALID_REQUEST" and (named := _optional_fields(failure.message)):
+            hint = f"to send none, add {', '.join(named)} to omitFields of the llm-deepseek row"
+        else:
+            return error
+        explained = LlmError(replace(failure, message=f"{failure.message} ({hint})"))
+        explained.__cause__ = error.__cause__
+        return explained
+
+
+async def _chunks(reply: Reply, peer: _Peer) -> AsyncGenerator[StreamChunk, None]:
     """The chunks of a reply whose status is fine, to its finish. Raises `LlmError` for everything that is no reply."""
     reader = CompletionReader()
     whole = await reply.read_unless_events()
     if whole is not None:
         if not whole:
-            raise LlmError.of("EMPTY_RESPONSE", f"{where} answered without a body")
-        for chunk in [*_read(reader, SseEvent("", whole), reply, where, key), *reader.close()]:
+            raise LlmError.of("EMPTY_RESPONSE", f"{peer.where} answered without a body")
+        for chunk in [*_read(reader, SseEvent("", whole), reply, peer), *reader.close()]:
             yield chunk
         return
     async with aclosing(reply.batches()) as batches:
@@ -185,10 +227,10 @@ async def _chunks(reply: Reply, where: str, key: str | None) -> AsyncGenerator[S
                         yield chunk
                     await reply.drain()
                     return
-                for chunk in _read(reader, event, reply, where, key):
+                for chunk in _read(reader, event, reply, peer):
                     yield chunk
     if not reader.finish_word:
-        raise _cut(LlmError.of("STREAM_CLOSED", f"{where} closed the stream before its end"), reader)
+        raise _cut(LlmError.of("STREAM_CLOSED", f"{peer.where} closed the stream before its end"), reader)
     for chunk in reader.close():
         yield chunk
 
@@ -198,7 +240,7 @@ def _cut(error: LlmError, reader: CompletionReader) -> LlmError:
     return LlmError.of(error.code, f"{error.failure.message} (after {reader.received} characters of output)")
 
 
-def _read(reader: CompletionReader, event: SseEvent, reply: Reply, where: str, key: str | None) -> list[StreamChunk]:
+def _read(reader: CompletionReader, event: SseEvent, reply: Reply, peer: _Peer) -> list[StreamChunk]:
     try:
         payload = orjson.loads(event.data)
     except orjson.JSONDecodeError:
@@ -210,21 +252,27 @@ def _read(reader: CompletionReader, event: SseEvent, reply: Reply, where: str, k
     if error is not None:
         from dsh.llm.transport.classify import classify_in_band_error
 
-        raise classify_in_band_error(error, reply.headers, where=where, secret=key)
+        raise peer.explain(classify_in_band_error(error, reply.headers, where=peer.where, secret=peer.key))
     try:
         return reader.push(payload)
     except ValueError:
         raise malformed(event.data) from None
 
 
-async def _refusal(reply: Reply, where: str, key: str | None) -> LlmError:
+async def _refusal(reply: Reply, peer: _Peer) -> LlmError:
     from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error
 
     try:
         body = await reply.read(MAX_BODY_BYTES)
     except LlmError:
         body = b""  # the status alone says enough
-    return classify_http_error(reply.status, body, reply.headers, where=where, secret=key)
+    return peer.explain(classify_http_error(reply.status, body, reply.headers, where=peer.where, secret=peer.key))
+
+
+def _optional_fields(message: str) -> list[str]:
+    """The optional fields of a request that a refusal names."""
+    words = set(re.findall(r"\w+", message))
+    return [name for name in OPTIONAL_FIELDS if name in words]
 
 
 def _model_info(config: Config, provider: str, model_id: str) -> ModelInfo:

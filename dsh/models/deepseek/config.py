@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from dsh.cordis import ConfigModel, field
@@ -12,6 +12,9 @@ from dsh.llm.retry_policy import MAX_DELAY_MS, RetryPolicy
 
 OFFICIAL_URL = "https://api.deepseek.com"
 EFFORTS = ("off", "low", "high", "max")
+OptionalField = Literal["stream_options", "thinking", "reasoning_effort", "temperature", "max_tokens", "stop"]
+OPTIONAL_FIELDS: tuple[str, ...] = get_args(OptionalField)
+"""Fields of a request that a compatible server may not know and that can be left out."""
 
 
 class ModelEntry(ConfigModel):
@@ -51,6 +54,9 @@ class Config(ConfigModel):
         1_000_000, min=1, live=True, unit="tokens", description="Window of models that state none"
     )
     models: list[ModelEntry] | None = field(None, live=True, description="Replaces the built-in catalog; [] is none")
+    omit_fields: list[OptionalField] = field(
+        default_factory=list, live=True, description="Request fields that a compatible server refuses"
+    )
     stream_idle_timeout_ms: float = field(
         300_000, max=MAX_DELAY_MS, live=True, unit="ms", description="Longest silence within a stream"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import NamedTuple
 
 import orjson
@@ -33,7 +34,9 @@ class EncodedHistory:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str | None, bool], _Encoded] = OrderedDict()
 
-    async def encode(self, request: LlmRequest, effort: str, max_tokens: int) -> bytes | None:
+    async def encode(
+        self, request: LlmRequest, effort: str, max_tokens: int, omit: Collection[str] = ()
+    ) -> bytes | None:
         """The request's body, the same bytes that encoding it in one piece gives.
 
         None for a conversation that cannot be built up message by message: without a session, not frozen, in need of
@@ -63,7 +66,7 @@ class EncodedHistory:
             system = wire_messages(request.system, (), thinking=thinking)
             parts = [part for part in (orjson.dumps(system)[1:-1], text) if part]
             whole = orjson.Fragment(b"[" + b",".join(parts) + b"]")
-            return orjson.dumps(request_body(request, effort, max_tokens, messages=whole))
+            return orjson.dumps(request_body(request, effort, max_tokens, messages=whole, omit=omit))
         except (TypeError, ValueError):
             return None
 

@@ -7,7 +7,7 @@ service's cache. API: https://api-docs.deepseek.com/api/create-chat-completion
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -21,10 +21,12 @@ NO_OUTPUT = "(no output)"
 _log = logging.getLogger("dsh.llm-deepseek")
 
 
-def request_body(request: LlmRequest, effort: str, max_tokens: int, *, messages: Any = None) -> dict[str, Any]:
+def request_body(
+    request: LlmRequest, effort: str, max_tokens: int, *, messages: Any = None, omit: Collection[str] = ()
+) -> dict[str, Any]:
     """The body of one request. `effort` is the reasoning effort in force, ``off`` for none.
 
-    `messages` takes the place of the request's if they are encoded already.
+    `messages` takes the place of the request's if they are encoded already; fields in `omit` are left out.
 
     Raises `LlmError` ``UNSUPPORTED_CONTENT`` for an image, which this route cannot send.
     """
@@ -55,6 +57,8 @@ def request_body(request: LlmRequest, effort: str, max_tokens: int, *, messages:
     body["max_tokens"] = max_tokens
     if request.config.stop is not None:
         body["stop"] = list(request.config.stop)
+    for name in omit:
+        body.pop(name, None)
     return body
 
 
