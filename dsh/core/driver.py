@@ -33,6 +33,7 @@ from .agent_events import (
 )
 from .inbox import Claim, Inbox
 from .message_shape import whole_user_message
+from .repair import interrupted_result, open_step
 from .request_builder import BuiltRequest, RequestBuilder
 from .runtime_context import RuntimeContext
 from .system_prompt import AssembleContext, render_prompt
@@ -178,7 +179,17 @@ class Driver:
         if turn is None:
             self._end_activity()
             return None
-        return self.tasks.start(self._drive(turn), name=f"agent {self.id}")
+        activity = self._activity
+        task = self.tasks.start(self._drive(turn), name=f"agent {self.id}")
+
+        def ended(_: object) -> None:
+            if self._activity is activity:  # the host cancelled the task before it ran
+                self._abort.abort(DISPOSED)
+                self._close_turn(turn, {"kind": "aborted", "reason": self._abort_cause()})
+                self._end_activity()
+
+        task.add_done_callback(ended)
+        return task
 
     def _begin(self, phase: Phase) -> None:
         self._activity = asyncio.get_running_loop().create_future()
@@ -276,15 +287,20 @@ class Driver:
             if host_stops:
                 raise
         finally:
-            self._give_back(turn)
             if capped and end is not None and end["kind"] == "completed":
                 end = MAX_TOKENS
-            try:
-                self.session.append("turn/end", {"turn": turn.number, "reason": end})
-            except Exception as error:
-                go_on = False
-                self._report(error, turn.number, turn.step)
+            go_on &= self._close_turn(turn, end)
         return go_on and not signal.aborted  # an observer of the end may have cancelled
+
+    def _close_turn(self, turn: Turn, end: dict[str, Any] | None) -> bool:
+        """Give back what no step took, then log ``turn/end``; whether that was possible."""
+        self._give_back(turn)
+        try:
+            self.session.append("turn/end", {"turn": turn.number, "reason": end})
+        except Exception as error:
+            self._report(error, turn.number, turn.step)
+            return False
+        return True
 
     async def _decide_step(self, turn: Turn, signal: AbortSignal) -> tuple[Assembly, Enter | Reject]:
         """Assemble the prompt and let ``agent/pre-step`` decide what enters the next step."""
@@ -342,13 +358,29 @@ class Driver:
     def _step_brackets(self, turn: Turn) -> Iterator[None]:
         """``step/start`` … ``step/end`` around one step, whatever happens inside."""
         where = {"turn": turn.number, "step": turn.step + 1}
-        self.session.append("step/start", where)
+        start = self.session.append("step/start", where).seq
         turn.step += 1
         turn.claim.settle()
         try:
             yield
+        except BaseException:
+            self._answer_open_calls(turn, start)
+            raise
         finally:
             self.session.append("step/end", where)
+
+    def _answer_open_calls(self, turn: Turn, step_start: int) -> None:
+        """Give the calls of a step that broke off the result they would get after a crash.
+
+        A call without one would make every later request of the session invalid.
+        """
+        session = self.session
+        for call_id, call in open_step(session.events[step_start:])[1].items():
+            data = interrupted_result(turn.number, turn.step, call_id, call is not None, session.seq)
+            try:
+                session.append("tool/result", data, "append", None if call is None else (call,))
+            except Exception as error:
+                self._report(error, turn.number, turn.step)
 
     async def _run_step(self, assembly: Assembly, turn: Turn, signal: AbortSignal) -> dict[str, Any] | None:
         """One model reply and its tools; ``None`` when the model is owed their results."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dsh.cordis.jsonio import JsonObject, snapshot_json
@@ -30,9 +30,32 @@ def interrupted_turn_closers(events: Sequence[SessionEvent]) -> list[SessionEven
     if start is None:
         return []
     turn = events[start].data["turn"]
+    step, pending = open_step(events[start:])
+    last = events[-1]
+    closers: list[SessionEvent] = []
+
+    def close(type_: str, data: JsonObject, **surface: Any) -> None:
+        seq = last.seq + 1 + len(closers)
+        closers.append(SessionEvent(type_, seq, last.time, snapshot_json(data), **surface))
+
+    for call_id, call_seq in pending.items():
+        data = interrupted_result(turn, step, call_id, call_seq is not None, last.seq + 1 + len(closers))
+        sources = None if call_seq is None else (call_seq,)
+        close("tool/result", data, surface_op="append", source_event_seqs=sources)
+    if step is not None:
+        close("step/end", {"turn": turn, "step": step})
+    close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
+    return closers
+
+
+def open_step(events: Iterable[SessionEvent]) -> tuple[int | None, dict[str, int | None]]:
+    """The step that is open at the end of `events`, which begin in its turn, and its tool calls without a result.
+
+    The calls come in transcript order, each with the seq of its `tool/call` if there is one.
+    """
     step: int | None = None
-    pending: dict[str, int | None] = {}  # call id -> seq of its tool/call, in transcript order
-    for event in events[start:]:
+    pending: dict[str, int | None] = {}
+    for event in events:
         data = event.data
         match event.type:
             case "step/start":
@@ -47,21 +70,7 @@ def interrupted_turn_closers(events: Sequence[SessionEvent]) -> list[SessionEven
                 pending[data["callId"]] = event.seq
             case "tool/result":
                 pending.pop(data["message"]["source"]["callId"], None)
-    last = events[-1]
-    closers: list[SessionEvent] = []
-
-    def close(type_: str, data: JsonObject, **surface: Any) -> None:
-        seq = last.seq + 1 + len(closers)
-        closers.append(SessionEvent(type_, seq, last.time, snapshot_json(data), **surface))
-
-    for call_id, call_seq in pending.items():
-        data = _result(turn, step, call_id, call_seq is not None, last.seq + 1 + len(closers))
-        sources = None if call_seq is None else (call_seq,)
-        close("tool/result", data, surface_op="append", source_event_seqs=sources)
-    if step is not None:
-        close("step/end", {"turn": turn, "step": step})
-    close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
-    return closers
+    return step, pending
 
 
 def _open_turn_start(events: Sequence[SessionEvent]) -> int | None:
@@ -73,7 +82,11 @@ def _open_turn_start(events: Sequence[SessionEvent]) -> int | None:
     return None
 
 
-def _result(turn: int, step: int | None, call_id: str, started: bool, seq: int) -> JsonObject:
+def interrupted_result(turn: int, step: int | None, call_id: str, started: bool, seq: int) -> JsonObject:
+    """The data of the `tool/result` with number `seq` that answers a call whose own result was lost.
+
+    started: whether its `tool/call` was recorded.
+    """
     if started:
         text, name, code = OUTCOME_UNKNOWN_TEXT, "ToolOutcomeUnknownError", OUTCOME_UNKNOWN_CODE
     else:

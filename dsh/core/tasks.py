@@ -43,11 +43,10 @@ def cancel_count() -> int:
 
 
 def stops_host(error: BaseException, cancels_before: int = 0) -> bool:
-    """Whether the running task is being ended or the process interrupted, as against code that failed.
+    """Whether the running task is being ended, as against code in it that failed.
 
-    A ``CancelledError`` that nobody asked this task for, since it had been asked ``cancels_before`` times, is the
-    failure of whatever raised it; so is a library's ``SystemExit``.
+    Only a cancellation somebody asked this task for ends it, that is one beyond the ``cancels_before`` it had before.
+    Whatever else is raised is the failure of who raised it, also ``SystemExit``, ``KeyboardInterrupt`` and
+    ``GeneratorExit``: the process takes interrupts as signals, and nobody closes a running coroutine from outside.
     """
-    if isinstance(error, asyncio.CancelledError):
-        return cancel_count() > cancels_before
-    return isinstance(error, (KeyboardInterrupt, GeneratorExit))
+    return isinstance(error, asyncio.CancelledError) and cancel_count() > cancels_before

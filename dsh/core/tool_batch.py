@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dsh.cordis.jsonio import JsonValue, decode
 from dsh.llm.message import create_tool_result_message
 
+from .tasks import stops_host
 from .tools import ABORTED_BEFORE_DISPATCH, ToolInput
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class ToolBatch:
                 await self._run_group()
             for call, raw in self._waiting:
                 self._skip(call, raw)
-        except BaseException:
+        except BaseException as error:
+            if stops_host(error):
+                self._agent.cancel({"kind": "disposed"}, keep_inbox=True)  # the bodies must hear of it, or they are never quiet
             await self._quiet()
             raise
         self._signal.raise_if_aborted()
@@ -139,10 +142,12 @@ class ToolBatch:
         self._agent.session.append("tool/result", data, "append", (called.seq,))
 
     async def _quiet(self) -> None:
-        """Wait for every started body after a failure; its result is lost with the step."""
+        """Wait for every started body after a failure, and tell observers that the calls are over."""
         bodies = [one.body for one in self._started if one.body is not None]
         if bodies:
             await asyncio.wait(bodies)
+        for one in self._started:
+            one.execution.abandon()
 
 
 def parse_arguments(raw: str) -> JsonValue:

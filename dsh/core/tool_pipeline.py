@@ -1,7 +1,7 @@
 """One tool call, staged: materialise, policy, dispatch, post, finish.
 
 Whatever happens on the way, a call settles with one `ToolResult` and one `tools/result`. Plugin code that fails turns
-into that result; only a cancelled or interrupted host passes through, and the call is settled before it does.
+into that result; only a cancelled host passes through, and the call is settled before it does.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class ToolExecution:
                 content = self._finalize(run, result)
                 if content is not None:
                     result = _sealed(replace(result, content=content))
-            except (Exception, SystemExit) as error:
+            except BaseException as error:  # there is no await in it: whatever comes is its own failure
                 result = _with_contexts(ToolResult.from_error(error), result.additional_contexts)
         concludes = (result.concludes_turn or run._concludes) and not result.is_error
         if concludes != result.concludes_turn:
@@ -358,7 +358,7 @@ class ToolExecution:
         ctx = self._host.ctx
         try:
             ctx.emit(ToolsResult(exec=run, result=result))
-        except Exception as error:
+        except BaseException as error:  # an observer's SystemExit, say: the call has its result all the same
             ctx.logger.error("%s", texts.observer_failed(run.name, run.call_id, describe_error(error)))
         return result
 
@@ -422,7 +422,8 @@ async def _in_own_task(definition: ToolDefinition, run: ToolRun) -> tuple[Any, B
 
 
 async def _run_body(definition: ToolDefinition, run: ToolRun) -> tuple[Any, BaseException | None]:
-    # Caught inside the task: asyncio would carry a SystemExit past every awaiting task, straight out of the loop.
+    # Caught inside the task: asyncio carries SystemExit and KeyboardInterrupt past every awaiting task, straight out of
+    # the loop.
     try:
         value = definition.execute(run.arguments, run)
         if hasattr(value, "__await__"):

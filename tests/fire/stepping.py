@@ -1,0 +1,70 @@
+"""An event loop that can act between any two steps of what runs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Any
+
+SCALE = float(os.environ.get("FIRE_SCALE", "1"))
+"""How much longer than in the default suite a trial runs; `scripts/soak` sets it."""
+
+SEED = int(os.environ.get("FIRE_SEED", "1"))
+"""Where random choices start; printed with each failure."""
+
+
+def scaled(count: int) -> int:
+    """`count` in the short form, more of it in the long one."""
+    return max(1, round(count * SCALE))
+
+
+class SteppingLoop(asyncio.SelectorEventLoop):
+    """Counts callbacks (each resumption of a task is one) and runs an action before the k-th of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self._act: Callable[[], Any] | None = None
+        self._at = 0
+        self._context: Context | None = None
+        self._counting = False
+
+    def arm(self, at: int, act: Callable[[], Any] | None) -> None:
+        """Count from now on and call `act` just before callback number `at`, in the context of the caller."""
+        self.steps, self._at, self._act = 0, at, act
+        self._context = copy_context()
+        self._counting = True
+
+    def disarm(self) -> bool:
+        """Stop counting; whether the action has run."""
+        acted, self._act, self._counting = self._act is None, None, False
+        return acted
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        if not self._counting:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(self._step, callback, args, context=context)
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        if not self._counting:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        return super().call_soon_threadsafe(self._step, callback, args, context=context)
+
+    def _step(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        if self._counting:
+            self.steps += 1
+            if self.steps == self._at and self._act is not None:
+                act, self._act = self._act, None
+                assert self._context is not None
+                self._context.run(act)
+        callback(*args)
+
+
+def run_stepping(main: Callable[[SteppingLoop], Any]) -> Any:
+    """Run the coroutine function `main` in a loop of its own, which it is given."""
+    with asyncio.Runner(loop_factory=SteppingLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SteppingLoop)
+        return runner.run(main(loop))
