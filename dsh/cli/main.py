@@ -15,7 +15,7 @@ COMMANDS = {
     "run": "Load the plugin graph, start its agents and follow edits.",
     "exec": "Run one task and print its final text; exit code 0 when the turn completed.",
     "resume": "Continue a finished, killed or cancelled session, in its own folder.",
-    "sessions": "List, show and verify stored sessions.",
+    "sessions": "List, show, rename and verify stored sessions.",
     "config": "The composition, without starting it.",
     "settings": "Your settings, live in running compositions.",
     "credentials": "Keys by name; values are never printed.",

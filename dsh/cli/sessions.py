@@ -11,7 +11,7 @@ from dsh.cli.output import age, fail, print_json, print_table
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List, show and verify stored sessions.")
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List, show, rename and verify stored sessions.")
 
 Root = Annotated[str | None, typer.Option("--root", help="Session folder; $DSH_HOME/sessions by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -27,6 +27,7 @@ def list_sessions(
     """List sessions, the latest activity first."""
     import os
 
+    from dsh.interfaces.terminal_text import one_line
     from dsh.sessions.stored import list_stored
 
     listing = _guarded(lambda: list_stored(session_root(root)))
@@ -44,9 +45,10 @@ def list_sessions(
     for entry in entries:
         row = _row(entry)
         turns = "?" if row["turns"] is None else str(row["turns"])
-        rows.append((row["id"], age(row["lastActivity"]), turns, row["state"], row["cwd"] or "-"))
+        named = one_line(row["title"] or "-", 60)
+        rows.append((row["id"], age(row["lastActivity"]), turns, row["state"], named, row["cwd"] or "-"))
     if rows:
-        print_table(rows, ("SESSION", "AGE", "TURNS", "STATE", "WORKSPACE"))
+        print_table(rows, ("SESSION", "AGE", "TURNS", "STATE", "TITLE", "WORKSPACE"))
     else:
         typer.echo("no sessions")
     for one in listing.unreadable:
@@ -80,7 +82,10 @@ def show(
         print_json({"header": header.to_wire(), "events": [event.to_wire() for event in log]})
         return
     row = _row(entry)
-    typer.echo(f"{entry.id}\nworkspace {header.cwd or '-'}, {len(log)} events, {row['turns']} turns, {row['state']}\n")
+    named = f", {one_line(row['title'])}" if row["title"] else ""
+    typer.echo(
+        f"{entry.id}{named}\nworkspace {header.cwd or '-'}, {len(log)} events, {row['turns']} turns, {row['state']}\n"
+    )
     for event in log:
         data = event.data
         if event.type == "user/message" and (text := text_of(data["content"])):
@@ -95,6 +100,19 @@ def show(
             typer.echo(f"    {one_line(text_of(block['content'])) or '(no text)'}")
         elif event.type == "turn/end" and data["reason"]["kind"] != "completed":
             typer.echo(f"  (turn {data['turn']} ended: {end_name(data['reason'])})")
+
+
+@app.command()
+def rename(
+    session: Annotated[str, typer.Argument(help="Id or unique beginning of one.")],
+    title: Annotated[str, typer.Argument(help="What to call it.")],
+    root: Root = None,
+) -> None:
+    """Give a closed session a title, which nothing but another rename changes."""
+    from dsh.sessions.renaming import rename_stored
+
+    entry = find(session, root)
+    typer.echo(f"{entry.id}: {_guarded(lambda: rename_stored(session_root(root), entry, title))}")
 
 
 @app.command()
@@ -161,15 +179,18 @@ def find(reference: str | None, root: str | None = None, *, last: bool = False) 
 
 def _row(entry: StoredSession) -> dict[str, Any]:
     from dsh.cordis.errors import HarnessError
-    from dsh.sessions.stored import lease_state, turn_count
+    from dsh.sessions.stored import lease_state, title_of, turn_count
 
     lease = lease_state(entry)
+    turns: int | None = None
+    title: str | None = None
     try:
-        turns: int | None = turn_count(entry)
+        turns, title = turn_count(entry), title_of(entry)
     except (OSError, HarnessError):
-        turns = None
+        pass
     return {
         "id": entry.id,
+        "title": title,
         "createdAt": entry.header.created_at,
         "lastActivity": entry.last_activity,
         "turns": turns,

@@ -1,19 +1,18 @@
 """The sessions below a root, read without opening a store: listing, finding by id, unique beginning or age.
 
 Works on directory names, headers and file times alone, so that ten thousand sessions list in a moment; what needs
-the log itself (`turn_count`) is asked for one session at a time. One bad artifact never hides the others.
+the log itself (`turn_count`, `title_of`) is asked for one session at a time. One bad artifact never hides the others.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any, Final
 
 from dsh.cordis.errors import describe_error
-from dsh.cordis.jsonio import JsonDecodeError, decode
 from dsh.cordis.records import record, struct
 from dsh.core.session_header import SessionHeader
 from dsh.sessions.errors import (
@@ -22,9 +21,10 @@ from dsh.sessions.errors import (
     SessionPersistenceCorruptionError,
     SessionPersistenceError,
 )
-from dsh.sessions.frames import BadFrameError, FrameCodec, walk
+from dsh.sessions.frames import FrameCodec
 from dsh.sessions.lease import LeaseState, probe
-from dsh.sessions.log_file import is_compressed, read_header, read_stable, revision_of
+from dsh.sessions.log_file import is_compressed, read_header, revision_of
+from dsh.sessions.log_tail import last_in_log
 from dsh.sessions.paths import (
     RAW_NAME,
     ZSTD_NAME,
@@ -36,7 +36,6 @@ from dsh.sessions.paths import (
 )
 
 _NAMES: Final = (ZSTD_NAME, RAW_NAME)
-_TAIL_BYTES: Final = 65536
 
 
 @record
@@ -203,7 +202,13 @@ def lease_state(entry: StoredSession) -> LeaseState:
 
 def turn_count(entry: StoredSession) -> int:
     """How many turns a log has, read from its end. Raises OSError, SessionPersistenceError."""
-    return _turns_in_frames(entry) if entry.compressed else _turns_in_lines(entry.path)
+    turn = last_in_log(entry.path, entry.id, (b'"turn/start"', b'"turn/end"'), _turn_of)
+    return turn or 0
+
+
+def title_of(entry: StoredSession) -> str | None:
+    """What a session is called, read from the end of its log. Raises OSError, SessionPersistenceError."""
+    return last_in_log(entry.path, entry.id, (b'"session/title"',), _title_of)
 
 
 def check_place(path: str, header: SessionHeader) -> None:
@@ -217,6 +222,23 @@ def check_place(path: str, header: SessionHeader) -> None:
         raise SessionPersistenceCorruptionError(
             header.id, f"the header belongs to {derived}, but the log stands in {directory}"
         )
+
+
+def _turn_of(row: Mapping[str, Any]) -> int | None:
+    if row.get("type") not in ("turn/start", "turn/end"):
+        return None
+    turn = _data(row).get("turn")
+    return turn if type(turn) is int else None
+
+
+def _title_of(row: Mapping[str, Any]) -> str | None:
+    title = _data(row).get("title") if row.get("type") == "session/title" else None
+    return title if isinstance(title, str) else None
+
+
+def _data(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    data = row.get("data")
+    return data if isinstance(data, dict) else {}
 
 
 def reason_of(error: Exception) -> str:
@@ -330,58 +352,3 @@ def _refuse_double(listing: Listing, entry: StoredSession, other: StoredSession)
     listing.unreadable.append(
         UnreadableSession(entry.id, entry.path, f"the id {entry.id!r} has logs in more than one project")
     )
-
-
-# -- the end of a log -------------------------------------------------------------------------------------------------
-
-
-def _turns_in_lines(path: str) -> int:
-    """The number of the last turn, looked for in growing tails of the file."""
-    with open(path, "rb", buffering=0) as file:
-        end = file.seek(0, os.SEEK_END)
-        reach = _TAIL_BYTES
-        while True:
-            start = max(0, end - reach)
-            turn = _last_turn(os.pread(file.fileno(), end - start, start))
-            if turn is not None or start == 0:
-                return turn or 0
-            reach *= 4
-
-
-def _turns_in_frames(entry: StoredSession) -> int:
-    data, _ = read_stable(entry.path)
-    codec = FrameCodec()
-    try:
-        for start, end in reversed(list(walk(data))):
-            content = codec.decode_part(data, start) if end is None else codec.decode(data, start, end)
-            turn = _last_turn(content)
-            if turn is not None:
-                return turn
-    except BadFrameError as error:
-        raise SessionPersistenceCorruptionError(entry.id, error) from error
-    return 0
-
-
-def _last_turn(content: bytes) -> int | None:
-    """The turn number of the last turn boundary among the lines of `content`."""
-    end = len(content)
-    while (at := max(content.rfind(b'"turn/start"', 0, end), content.rfind(b'"turn/end"', 0, end))) >= 0:
-        begin = content.rfind(b"\n", 0, at) + 1
-        line_end = content.find(b"\n", at)
-        turn = _turn_of(content[begin : line_end if line_end >= 0 else len(content)])
-        if turn is not None:
-            return turn
-        end = begin
-    return None
-
-
-def _turn_of(line: bytes) -> int | None:
-    try:
-        row: Any = decode(line)
-    except JsonDecodeError:
-        return None
-    if not isinstance(row, dict) or row.get("type") not in ("turn/start", "turn/end"):
-        return None
-    data = row.get("data")
-    turn = data.get("turn") if isinstance(data, dict) else None
-    return turn if type(turn) is int else None

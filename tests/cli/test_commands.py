@@ -197,6 +197,23 @@ async def test_sessions_survive_bad_neighbours(place: Place) -> None:
     assert "> hi" in shown.out and "> again" in shown.out
 
 
+async def test_a_session_is_listed_under_its_title_and_can_be_renamed(place: Place) -> None:
+    async with MockLlmServer(["success"], repeat_last=True) as server:
+        place.model(server.url)
+        session_id = (await place.dsh("exec", "What does this folder hold today?", "--output", "json")).json()[
+            "sessionId"
+        ]
+        assert "What does this folder hold " in (await place.dsh("sessions", "list")).out
+        renamed = await place.dsh("sessions", "rename", session_id[:-1], "The \x1b[31mfolder")
+        assert (renamed.code, renamed.out) == (0, f"{session_id}: The folder\n")
+        assert (await place.dsh("sessions", "rename", session_id, " ")).code == 1
+        assert (await place.dsh("resume", session_id, "again")).code == 0
+        (listed,) = (await place.dsh("sessions", "list", "--json")).json()["sessions"]
+    assert listed["title"] == "The folder" and listed["turns"] == 2
+    assert (await place.dsh("sessions", "show", session_id)).out.startswith(f"{session_id}, The folder\n")
+    assert (await place.dsh("sessions", "verify")).code == 0
+
+
 async def test_the_mock_server_speaks_to_exec(place: Place) -> None:
     place.write("script.yml", "- {text: from the script}\n")
     process = await asyncio.create_subprocess_exec(

@@ -10,19 +10,29 @@ from pathlib import Path
 import pytest
 
 from dsh.sessions import stored as stored_module
-from dsh.sessions.errors import AmbiguousSessionError, SessionFormatUnsupportedError, SessionNotFoundError
+from dsh.sessions.errors import (
+    AmbiguousSessionError,
+    SessionFormatUnsupportedError,
+    SessionLockedError,
+    SessionNotFoundError,
+)
 from dsh.sessions.errors import SessionPersistenceCorruptionError as Corrupt
 from dsh.sessions.jsonl_store import Compression
-from dsh.sessions.log_file import LogWriter
+from dsh.sessions.lease import Leases
+from dsh.sessions.log_file import LogWriter, read_log
 from dsh.sessions.paths import session_dir
+from dsh.sessions.renaming import rename_stored
 from dsh.sessions.stored import (
     StoredSession,
     find_artifact,
     lease_state,
     list_stored,
+    read_entry,
     resolve_stored,
+    title_of,
     turn_count,
 )
+from dsh.sessions.title import SessionTitleInvalidError
 from dsh.sessions.verify import verify_stored
 from tests.sessions.helpers import LogBuilder, header, log_of, raw_bytes, store_at, write_log, zstd_bytes
 from tests.sessions.runtime import running
@@ -307,3 +317,48 @@ def test_verifying_one_session(tmp_path: Path) -> None:
     hold = store_at(tmp_path).hold("good", None)
     assert f"open in pid {os.getpid()}" in next(verify_stored(str(tmp_path), "good")).notes[0]
     hold.release()
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("noise", [0, 40])
+def test_the_latest_title_is_found_wherever_it_stands(tmp_path: Path, compression: Compression, noise: int) -> None:
+    builder = LogBuilder()
+    builder.turn(1, text='a lie: {"type":"session/title","data":{"title":"no"}}')
+    for title in ("first", "latest"):
+        builder.add("session/title", {"title": title, "messageSeqs": [], "source": {"kind": "user"}})
+    first = len(builder.events)
+    for _ in range(noise):
+        builder.add("note", {"noise": os.urandom(3000).hex()}, ignorable=True)
+    write_log(tmp_path, header("s", "/w"), builder.events[:first], builder.events[first:], compression=compression)
+    write_log(tmp_path, header("t", "/w"), log_of(1), compression=compression)
+    assert {entry.id: title_of(entry) for entry in list_stored(str(tmp_path)).sessions} == {"s": "latest", "t": None}
+
+
+@pytest.mark.parametrize("torn", [0, 7])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_closed_session_is_renamed_behind_what_is_sound_of_it(
+    tmp_path: Path, compression: Compression, torn: int
+) -> None:
+    events = log_of(2)
+    path = write_log(tmp_path, header("s", "/w"), events[:-1], events[-1:], compression=compression)
+    os.truncate(path, os.path.getsize(path) - torn)
+    (entry,) = list_stored(str(tmp_path)).sessions
+    assert rename_stored(str(tmp_path), entry, " Mine\x07 ") == "Mine"
+    log = read_log(str(path), "s")
+    kept = events[:-1] if torn else events
+    assert log.events[:-1] == kept
+    assert (log.events[-1].seq, log.events[-1].type) == (len(kept), "session/title")
+    assert title_of(read_entry(str(path), "s")) == "Mine"
+
+
+def test_a_session_that_is_open_somewhere_is_not_renamed(tmp_path: Path) -> None:
+    path = write_log(tmp_path, header("s", "/w"), log_of(1))
+    (entry,) = list_stored(str(tmp_path)).sessions
+    lease = Leases().acquire("s", entry.directory)
+    before = Path(path).read_bytes()
+    with pytest.raises(SessionLockedError):
+        rename_stored(str(tmp_path), entry, "Mine")
+    lease.release()
+    with pytest.raises(SessionTitleInvalidError):
+        rename_stored(str(tmp_path), entry, "\x1b[0m")
+    assert Path(path).read_bytes() == before
