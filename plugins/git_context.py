@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from pathlib import Path
 
 from dsh.cordis import ConfigModel, Context, field
 from dsh.core.system_prompt import AssembleContext, SystemPrompt
@@ -33,6 +34,8 @@ def apply(ctx: Context, config: Config, prompt: SystemPrompt) -> None:
 
 async def git_status(cwd: str, timeout: float) -> list[str]:
     """``git status`` in ``cwd``: the branch line, then a line per changed file; nothing outside of a repository."""
+    if not any((folder / ".git").exists() for folder in (Path(cwd), *Path(cwd).parents)):
+        return []  # asked before each request; a process costs more than a look
     command = ["git", "status", "--short", "--branch"]
     try:
         done = await asyncio.to_thread(

@@ -97,7 +97,8 @@ class Config(ConfigModel):
 
     def model(self, model_id: str) -> ModelEntry:
         """The entry of a model; an unlisted id passes through as a text model."""
-        return next((entry for entry in self.catalog if entry.id == model_id), ModelEntry(id=model_id))
+        known = next((entry for entry in self.catalog if entry.id == model_id), None)
+        return known or ModelEntry(id=model_id)
 
 
 @cache
