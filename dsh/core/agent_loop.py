@@ -22,6 +22,7 @@ from .system_prompt import SystemPrompt
 from .tasks import TaskOwner
 from .texts import LOOP_INACTIVE
 from .tools import Tools
+from .working_directory import working_directory
 
 if TYPE_CHECKING:
     from .system_prompt import AssembleContext
@@ -170,7 +171,7 @@ def _handle(lifecycle: Lifecycle) -> AgentHandle:
 
 def _cwd_of(scope: AssembleContext) -> str | None:
     agent = scope.agent
-    return None if agent is None else agent.session.header.cwd
+    return None if agent is None else working_directory(agent.session)
 
 
 __all__ = ["AgentLoop", "Config", "LoopSettings"]

@@ -17,6 +17,7 @@ from dsh.core.seed import Seed, SeedSource, import_seed
 from dsh.core.session_event import SURFACE_TYPES, SessionError, SessionEvent, SurfaceOp
 from dsh.core.session_header import SessionHeader
 from dsh.core.surface import Surface
+from dsh.core.working_directory import DirectoryFold
 
 if TYPE_CHECKING:
     from dsh.llm.types import Message
@@ -92,6 +93,7 @@ class Session:
     __slots__ = (
         "__weakref__",
         "_derivation",
+        "_directory",
         "_headers",
         "_log",
         "_view",
@@ -120,6 +122,7 @@ class Session:
         self.surface = Surface(self._log)
         self._derivation = Derivation(self._log, self.surface)
         self._headers = HeaderFold(self._log)
+        self._directory = DirectoryFold(self._log)
         self.publication: Publication | None = None
         """Set by the store that holds the session; None for a bare one."""
         if seed is not None:
@@ -194,6 +197,10 @@ class Session:
     def request_context(self) -> JsonObject | None:
         """Route and capacity of the latest request, frozen; None before the first."""
         return self._headers.context()
+
+    def entered_directory(self) -> str | None:
+        """The last folder entered in this log; see :mod:`dsh.core.working_directory`."""
+        return self._directory.entered()
 
     def _plan(self, event: SessionEvent) -> slice | None:
         if event.type not in SURFACE_TYPES and event.surface_op is None and event.source_event_seqs is None:

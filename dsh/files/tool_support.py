@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh.core.tools import ToolRun
+from dsh.core.working_directory import working_directory
 
 from . import texts
 from .diff import hunks
@@ -20,7 +21,7 @@ async def target_of(fs: Fs, args: Any, run: ToolRun) -> FsTarget:
     path = valid_text(args["file_path"])
     if not path.strip():
         raise ValueError(texts.BLANK_PATH)
-    workspace = None if run.agent is None else run.agent.session.header.cwd
+    workspace = None if run.agent is None else working_directory(run.agent.session)
     return await fs.resolve(path, workspace, run.signal)
 
 

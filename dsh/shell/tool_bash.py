@@ -10,6 +10,7 @@ from dsh.cordis import AbortError, ConfigModel, Context, field
 from dsh.core.agent_events import AgentDisposed
 from dsh.core.system_prompt import SystemPrompt
 from dsh.core.tools import Output, ToolDefinition, ToolRun, Tools, define_tool, text
+from dsh.core.working_directory import working_directory
 
 from . import texts
 from .service import ChildProcess, Shell, ShellEnv, ShellRequest, ShellStream
@@ -139,7 +140,7 @@ class _LeftProcesses:
 
 
 def _workdir(run: ToolRun, asked: str | None) -> str | None:
-    workspace = None if run.agent is None else run.agent.session.header.cwd
+    workspace = None if run.agent is None else working_directory(run.agent.session)
     return asked if workspace is None else os.path.join(workspace, asked or "")
 
 
