@@ -1,7 +1,7 @@
 """A composition with one agent, a model server that refuses a history no service would take, and a strict log reader.
 
-A fault test provokes the fault, looks at what came of it, and then calls `Life.goes_on`: one more turn, the same session
-resumed in a composition started anew, and a turn there. That is where most of these faults show.
+A fault test provokes the fault, looks at what came of it, and then lets `fault` look at one more
+turn and at one in the same session, resumed in a composition started anew: that is where most of these faults show.
 """
 
 from __future__ import annotations
