@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
-from dsh.cordis import ConfigModel, Context, Service
+from dsh.cordis import ConfigModel, Context, Service, Waterfall
 from dsh.cordis.records import record
 
 if TYPE_CHECKING:
@@ -241,6 +241,20 @@ class AgentDefaultModel(Service, name="agentDefaultModel"):
 ApprovalOutcome = Literal["allowed-once", "rejected", "cancelled", "unavailable"]
 
 
+class ApprovalRequest(Waterfall[ApprovalOutcome], name="approval/request", scoped_by="agent"):
+    """The approval service asks whoever can reach a person about one action of ``agent``; by default nobody can.
+
+    No arguments travel: a front end finds them in the log under ``call_id``. When ``signal`` fires the question is
+    over and a late answer does not count.
+    """
+
+    agent: Any
+    tool_name: str
+    call_id: str | None = None
+    reason: str | None = None
+    signal: AbortSignal | None = None
+
+
 class Approval(Service, name="approval"):
     """Asks a person (or a policy) whether one tool call may run."""
 
@@ -262,6 +276,7 @@ __all__ = [
     "AgentDefaultModel",
     "Approval",
     "ApprovalOutcome",
+    "ApprovalRequest",
     "SessionLocation",
     "SessionPersistence",
     "SessionSnapshot",

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from dsh.core.agent import Agent, AgentHandle, AgentOptions, CreateAgentOptions
@@ -22,8 +23,11 @@ from dsh.core.tools import Accept, Deny, ToolRun, ToolsExecute, ToolsPostExecute
 from dsh.llm.adapter import Adapter
 from dsh.llm.message import create_user_message
 from dsh.llm.types import LlmRequest, StreamChunk
+from dsh.sessions import checkpoint_policy, jsonl
 from tests.core.kit import Spine, error_reply, no_task_left, reasoning_reply, spine, text_reply, tool_reply
 from tests.fire.judge import discarded_ids, entered_ids, judge_log, judge_messages, pending_ids, wire
+
+ROUTE = AgentOptions("fire", "m")
 
 LIMIT = 20.0
 """Seconds; only against a hang."""
@@ -82,6 +86,8 @@ class Stage:
         self.model = model
         self.errors: list[BaseException] = []
         self._made = 0
+        self.standing_tasks = asyncio.all_tasks()
+        """Tasks that are there without any agent."""
         s.root.on(AgentError, lambda e: self.errors.append(e.error), global_=True)
         for name, body in self._bodies().items():
             safe = name not in ("alone", "child")
@@ -138,8 +144,7 @@ class Stage:
         options = CreateAgentOptions(
             f"{prefix}{self._made}",
             {"cwd": "/tmp"},
-            agent_options=AgentOptions("fire", "m"),
-            setup=lambda ctx: None,
+            agent_options=ROUTE,
             **more,
         )
         return Actor(self, await self.s.agents.create(options))
@@ -164,12 +169,14 @@ def _effects(fiber: dict[str, Any]) -> int:
 class Actor:
     """One agent on the stage and all messages it was given."""
 
-    def __init__(self, stage: Stage, handle: AgentHandle) -> None:
+    def __init__(self, stage: Stage, handle: AgentHandle, *, calm: bool = False) -> None:
         self.stage = stage
         self.handle = handle
         self.sent: list[str] = []
         self.discarded: list[str] = []
         self.injected: list[str] = []
+        if calm:
+            self.injected.append("")
         self._hook(handle.agent)
 
     @property
@@ -259,11 +266,14 @@ class Actor:
 
 
 @asynccontextmanager
-async def stage(**config: Any) -> AsyncIterator[Stage]:
-    """A stage whose model plays `TURN`."""
+async def stage(disk: Path | None = None, **config: Any) -> AsyncIterator[Stage]:
+    """A stage whose model plays `TURN`; with persistence and checkpoints in `disk`."""
     async with spine(**config) as s:
         model = Model(TURN)
         s.llm.register_adapter(["fire"], model)
+        if disk is not None:
+            await s.root.plugin(jsonl, {"root": str(disk), "durability": "os", "writeBatchMaxDelayMs": 1})
+            await s.root.plugin(checkpoint_policy)
         yield Stage(s, model)
 
 

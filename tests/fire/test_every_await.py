@@ -7,30 +7,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fire.judge import entered_ids
-from tests.fire.stage import Actor, Stage, say, stage, within
+from dsh.core.agent import ResumeAgentOptions
+from dsh.core.seams import SessionPersistence
+from tests.core.kit import of_type, types
+from tests.fire.judge import entered_ids, judge_log, strict_rows
+from tests.fire.stage import ROUTE, Actor, Stage, say, stage, within
 from tests.fire.stepping import SCALE, SteppingLoop, run_stepping
 
 USER = {"kind": "user"}
 FAR = 10_000
+LEAP = 1 if SCALE > 1 else 4
+"""The slower trials look at every fourth moment in the short form."""
 
 
-def every_moment(stride: int, trial: Callable[[SteppingLoop, Stage, int], Any], *, first: int = 1) -> int:
-    """Run `trial` for moments first, first + stride, …, until its action comes too late; how many there were."""
+def every_moment(
+    step: int,
+    trial: Callable[[SteppingLoop, Stage, int], Any],
+    *,
+    first: int = 1,
+    make: Callable[[], AbstractAsyncContextManager[Stage]] = stage,
+) -> None:
+    """Run `trial` for moments first, first + step, …, until its action comes too late."""
 
     async def main(loop: SteppingLoop) -> int:
-        async with stage() as on:
+        async with make() as on:
             await (await on.agent("warm")).handle.dispose()
             before = on.census()
-            for k in range(first, FAR, stride):
+            for k in range(first, FAR, step):
                 try:
                     acted = await trial(loop, on, k)
                     await asyncio.sleep(0)
-                    assert asyncio.all_tasks() == {asyncio.current_task()}, asyncio.all_tasks()
+                    assert asyncio.all_tasks() <= on.standing_tasks, asyncio.all_tasks()
                     assert on.census() == before
                     assert not [e for e in on.errors if type(e).__name__ == "InvariantError"], on.errors
                 except BaseException as error:
@@ -41,13 +54,8 @@ def every_moment(stride: int, trial: Callable[[SteppingLoop, Stage, int], Any], 
                     return k
         raise AssertionError("the turn has no end")
 
-    moments: int = run_stepping(main)
-    assert moments > 200, "hardly anything happened"
-    return moments
-
-
-def stride(short: int) -> int:
-    return 1 if SCALE > 1 else short
+    moments = run_stepping(main)
+    assert moments > 150, "hardly anything happened"
 
 
 async def next_turn(actor: Actor) -> None:
@@ -62,6 +70,23 @@ async def next_turn(actor: Actor) -> None:
     prompts = [each for each in actor.sent if each not in actor.injected]
     assert [each for each in entered_ids(actor.rows) if each in prompts][-1] == prompts[-1]
     assert not actor.agent.inbox.has_pending
+
+
+def test_undisturbed_the_turn_uses_everything() -> None:
+    async def main(loop: SteppingLoop) -> None:
+        async with stage() as on:
+            actor = await on.agent("a")
+            actor.start()
+            await actor.agent.when_idle()
+            session = actor.agent.session
+            codes = [(data.get("error") or {}).get("code") for data in of_type(session, "tool/result")]
+            assert codes == [None, None, None, None, None, "UNKNOWN_TOOL", None, None, None]
+            assert types(session).count("request/header") == 1 and types(session).count("step/start") == 5
+            assert [data["reason"]["kind"] for data in of_type(session, "turn/end")] == ["completed", "completed"]
+            assert len(entered_ids(actor.rows)) == 6 and not on.errors
+            actor.judge()
+
+    run_stepping(main)
 
 
 @pytest.mark.timeout(300)
@@ -81,7 +106,7 @@ def test_a_turn_cancelled_at_any_moment_is_closed_and_the_next_one_runs(keep: bo
             await actor.handle.dispose()
         return acted
 
-    every_moment(stride(3), trial, first=1 + keep)
+    every_moment(1, trial, first=1 + keep)
 
 
 @pytest.mark.timeout(300)
@@ -104,7 +129,7 @@ def test_an_agent_disposed_at_any_moment_leaves_a_closed_log_and_nothing_else() 
             actor.agent.followup(say("too late"))
         return acted
 
-    every_moment(stride(3), trial)
+    every_moment(1, trial)
 
 
 @pytest.mark.timeout(300)
@@ -129,4 +154,111 @@ def test_a_driver_whose_task_the_host_cancels_closes_its_log_and_can_go_on() -> 
             await actor.handle.dispose()
         return acted
 
-    every_moment(stride(5), trial)
+    every_moment(1, trial)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("wake", ["followup", "steer"])
+def test_a_wake_right_after_a_cancel_at_any_moment_is_not_lost(wake: str) -> None:
+    async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
+        actor = await on.agent("a")
+        late: list[str] = []
+
+        def act() -> None:
+            actor.agent.cancel(USER)
+            on.model.calm.add(actor.agent.id)
+            message = actor.note(say("instead"))
+            late.append(message["id"])
+            getattr(actor.agent, wake)(message)
+
+        loop.arm(k, act)
+        actor.start()
+        async with within("the turn"):
+            await actor.agent.when_idle()
+        acted = loop.disarm()
+        actor.judge()
+        assert set(late) <= set(entered_ids(actor.rows)), "the wake was lost"
+        assert not actor.agent.inbox.has_pending
+        async with within("disposal"):
+            await actor.handle.dispose()
+        return acted
+
+    every_moment(1, trial)
+
+
+@pytest.mark.timeout(300)
+def test_a_loop_unloaded_at_any_moment_takes_its_agents_along() -> None:
+    def trial(k: int) -> bool:
+        async def main(loop: SteppingLoop) -> bool:
+            async with stage() as on:
+                actor = await on.agent("a")
+                gone: list[Any] = []
+                loop.arm(k, lambda: gone.append(asyncio.ensure_future(_dispose(on))))
+                actor.start()
+                async with within("the turn"):
+                    await actor.agent.when_idle()
+                    acted = loop.disarm()
+                    await asyncio.gather(*gone)
+                actor.judge()
+                if acted:
+                    assert not on.s.agents.list() and not on.s.sessions.list()
+                    assert asyncio.all_tasks() == {asyncio.current_task()}
+                return acted
+
+        async def _dispose(on: Stage) -> None:
+            await on.s.loop.ctx.fiber.dispose()
+
+        acted: bool = run_stepping(main)
+        return acted
+
+    for k in range(1, FAR, LEAP):
+        try:
+            if not trial(k):
+                return
+        except BaseException as error:
+            error.add_note(f"at moment {k}")
+            raise
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("act", ["cancel", "dispose"])
+def test_on_disk_too_the_log_is_closed_and_the_session_goes_on(tmp_path: Path, act: str) -> None:
+    """Persistence and checkpoints mounted: the waits for the disk are moments too."""
+
+    async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
+        actor = await on.agent("a", reserve=True)
+        ends: list[asyncio.Future[None]] = []
+
+        def now() -> None:
+            if act == "cancel":
+                actor.agent.cancel(USER)
+            else:
+                ends.append(asyncio.ensure_future(actor.handle.dispose()))
+
+        loop.arm(k, now)
+        actor.start()
+        async with within("the turn"):
+            await actor.agent.when_idle()
+        acted = loop.disarm()
+        async with within("disposal"):
+            await asyncio.gather(*ends, actor.handle.dispose())
+        actor.judge()
+        rows, kept = actor.rows, actor.sent
+        on.model.calm.add(actor.agent.id)
+        async with within("resume"):
+            resumed = await on.s.agents.resume(ResumeAgentOptions(actor.agent.id, agent_options=ROUTE))
+            again = Actor(on, resumed, calm=True)
+            again.sent += kept
+            again.injected += actor.injected
+            again.discarded += actor.discarded
+            assert again.rows[: len(rows)] == rows
+            await next_turn(again)
+            await again.handle.dispose()
+            await on.s.root[SessionPersistence].load(actor.agent.id)  # which waits until the last of it is written
+        (path,) = tmp_path.glob(f"*/{actor.agent.id}/session.jsonl*")
+        stored = strict_rows(path)
+        judge_log(stored)
+        assert stored == again.rows
+        return acted
+
+    every_moment(LEAP, trial, make=lambda: stage(tmp_path))
