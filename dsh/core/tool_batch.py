@@ -80,9 +80,8 @@ class ToolBatch:
                 self._skip(call, raw)
         except BaseException as error:
             if stops_host(error):
-                self._agent.cancel(
-                    {"kind": "disposed"}, keep_inbox=True
-                )  # the bodies must hear of it, or they are never quiet
+                # Else the bodies would not hear of it, and never be quiet.
+                self._agent.cancel({"kind": "disposed"}, keep_inbox=True)
             await self._quiet()
             raise
         self._signal.raise_if_aborted()
