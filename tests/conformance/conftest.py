@@ -1,14 +1,23 @@
-"""Without the corpus these tests are skipped as a whole, said in one line."""
+"""Without the corpus these tests are skipped as a whole, said in one line (`report.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.conformance.corpus import CORPUS, PRESENT
+from tests.conformance.corpus import Case
+from tests.conformance.report import PRESENT
 
 collect_ignore_glob = [] if PRESENT else ["test_*.py"]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not PRESENT:
-        terminalreporter.write_line(f"conformance tests skipped: no corpus at {CORPUS} (set DSH_CONFORMANCE)")
+@pytest.fixture(autouse=True)
+def noted_case(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
+    """Tell the matrix which case a test is about; every test but the runs themselves is level 0."""
+    callspec = getattr(request.node, "callspec", None)
+    case = None if callspec is None else callspec.params.get("case")
+    if isinstance(case, Case):
+        record_property("case", case.id)
+        if request.path.stem != "test_cases":
+            record_property("level", "L0")

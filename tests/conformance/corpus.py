@@ -6,19 +6,19 @@ The corpus lies outside the repository: `DSH_CONFORMANCE`, or `../shared/conform
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dsh.core.legacy import import_legacy
 from dsh.core.packed_rows import is_packed, unpack
 from dsh.core.session_event import SessionEvent
+from dsh.loader.names import short_name
+from tests.conformance.report import CORPUS, PRESENT
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-CORPUS = Path(os.environ.get("DSH_CONFORMANCE") or REPOSITORY.parent / "shared" / "conformance")
-PRESENT = (CORPUS / "INDEX.tsv").is_file()
 REPLAY_CWD = "/replay/cwd"
 
 
@@ -36,6 +36,29 @@ class Case:
     @property
     def driver(self) -> str:
         return str(self.spec["driver"])
+
+    @property
+    def target(self) -> str:
+        return str(self.spec["target"])
+
+    @property
+    def expect(self) -> dict[str, Any]:
+        return dict(self.spec.get("expect", {}))
+
+    def file(self, name: str) -> Path:
+        """A file of the case."""
+        return self.path / name
+
+    def recorded_rows(self) -> list[dict[str, Any]]:
+        """The rows of the recording's composition, placeholders and all."""
+        config = self.spec.get("config")
+        rows = yaml.safe_load((CORPUS / config).read_text("utf-8")) if config else []
+        return [*rows, *self.spec.get("rows", ())]
+
+    @property
+    def rows(self) -> list[str]:
+        """Short names of the composition's rows."""
+        return [short_name(row["name"]) or row["name"] for row in self.recorded_rows()]
 
     @property
     def facts(self) -> dict[str, dict[str, Any]]:

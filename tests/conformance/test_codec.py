@@ -140,4 +140,4 @@ def _message(event: SessionEvent) -> Any:
 
 
 def _is_user(message: Any) -> bool:
-    return message["role"] == "user"
+    return bool(message["role"] == "user")

@@ -61,7 +61,12 @@ def test_times_and_prompt_texts_are_masked() -> None:
 
 
 def test_frame_ids_count_in_first_seen_order() -> None:
-    frames = [{"id": 7, "method": "a"}, {"method": "note"}, {"id": "7", "method": "b"}, {"id": 7, "result": {}}]
+    frames: list[dict[str, Any]] = [
+        {"id": 7, "method": "a"},
+        {"method": "note"},
+        {"id": "7", "method": "b"},
+        {"id": 7, "result": {}},
+    ]
     assert [frame.get("id") for frame in Normaliser().frames(frames)] == [1, None, 2, 1]
 
 

@@ -1,0 +1,35 @@
+"""The recorded floor: what each case reached. A case below it fails; one above it asks for the floor to be raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+FILE = Path(__file__).with_name("floor.tsv")
+WAITING = "waiting"
+MARKS = ("L1", "L2", "wire", "cli", "tools")
+"""In the order of the matrix. L0 is no matter of the floor: every recorded log passes it."""
+
+_HEAD = """\
+# What each recorded case reached; written by `scripts/conformance --raise`, never lowered without a reason.
+# Level 0 is not listed: every recorded log passes it. Cases whose plugins are missing wait.
+"""
+
+
+def read() -> dict[str, frozenset[str]]:
+    """Marks by case."""
+    lines = [line for line in FILE.read_text("utf-8").split("\n") if line and not line.startswith("#")]
+    return {case: frozenset(marks.split()) for case, marks in (line.split("\t") for line in lines)}
+
+
+def write(reached: Mapping[str, frozenset[str]]) -> None:
+    """Record what was reached; cases that were not run keep their line."""
+    marks = {**(read() if FILE.is_file() else {}), **reached}
+    lines = [f"{case}\t{show(marks[case])}" for case in sorted(marks)]
+    FILE.write_text(_HEAD + "\n".join(lines) + "\n", "utf-8")
+
+
+def show(marks: frozenset[str]) -> str:
+    """Marks in the order of the matrix."""
+    order = (*MARKS, WAITING)
+    return " ".join(sorted(marks, key=order.index)) or "-"
