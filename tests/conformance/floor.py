@@ -7,6 +7,7 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("floor.tsv")
 WAITING = "waiting"
+NOTHING = "-"
 MARKS = ("L1", "L2", "wire", "cli", "tools")
 """In the order of the matrix. L0 is no matter of the floor: every recorded log passes it."""
 
@@ -19,7 +20,7 @@ _HEAD = """\
 def read() -> dict[str, frozenset[str]]:
     """Marks by case."""
     lines = [line for line in FILE.read_text("utf-8").split("\n") if line and not line.startswith("#")]
-    return {case: frozenset(marks.split()) for case, marks in (line.split("\t") for line in lines)}
+    return {case: frozenset(marks.split()) - {NOTHING} for case, marks in (line.split("\t") for line in lines)}
 
 
 def write(reached: Mapping[str, frozenset[str]]) -> None:
@@ -32,4 +33,4 @@ def write(reached: Mapping[str, frozenset[str]]) -> None:
 def show(marks: frozenset[str]) -> str:
     """Marks in the order of the matrix."""
     order = (*MARKS, WAITING)
-    return " ".join(sorted(marks, key=order.index)) or "-"
+    return " ".join(sorted(marks, key=order.index)) or NOTHING
