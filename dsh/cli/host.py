@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,8 +18,9 @@ from dsh.cli.output import fail
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
+    from dsh.interfaces.stdin import ByteInput
     from dsh.interfaces.stdout import LineOutput
-    from dsh.loader.boot import App
+    from dsh.loader.boot import App, AppExit
 
 GRACE_SECONDS = 5.0
 """How long a graceful shutdown may take before the process leaves anyway."""
@@ -34,7 +36,8 @@ class Launch:
     ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
     root values that plugins may read; ``follow`` says whether edits of files are taken over; ``task`` that there
     is something to finish, so that every signal which ends it earlier is a failure; ``stdout`` is given when standard
-    output carries lines for programs.
+    output carries lines for programs, ``stdin`` when a client on the other side of it is served: its end is the end
+    of the run.
     """
 
     config: Path
@@ -46,6 +49,7 @@ class Launch:
     follow: bool = True
     task: bool = False
     stdout: LineOutput | None = None
+    stdin: ByteInput | None = None
 
 
 def default_config() -> Path:
@@ -107,11 +111,12 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     from dsh.loader.boot import BootError, BootUsageError, boot
     from dsh.loader.patches import Layer
 
-    signals = Signals(task=launch.task)
+    signals = Signals(task=launch.task, server=launch.stdin is not None)
     items = [*launch.changes, *([{"insert": list(launch.rows)}] if launch.rows else [])]
 
     def prepare(root: Context) -> None:
-        signals.exit = root["appExit"]
+        app_exit: AppExit = root["appExit"]
+        signals.exit = app_exit
         root.provide("configuredAgentSessions", {})
         root.provide("prompted", {})
         root.provide("followFiles", launch.follow)
@@ -120,6 +125,10 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
             root.provide(name, value)
         if launch.stdout is not None:
             root.provide("stdout", launch.stdout)
+        if launch.stdin is not None:
+            root.provide("stdin", launch.stdin)
+            asked = asyncio.ensure_future(app_exit.wait())
+            asked.add_done_callback(lambda _: signals.stop_starting())  # clients may have enough before it stands
 
     starting = boot(
         launch.config,
@@ -130,6 +139,8 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         home=home,
         prepare=prepare,
     )
+    if launch.stdin is not None:
+        launch.stdin.start(on_end=partial(_client_left, launch.stdin, signals))
     try:
         app = await _interruptible(starting.__aenter__(), signals)
     except BootError as error:
@@ -147,6 +158,15 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     finally:
         signals.leaving(app.exit.code or 0)
         await _leave(app, starting)
+
+
+def _client_left(stdin: ByteInput, signals: Signals) -> None:
+    """The input is over. Whoever serves it will notice; a start that nobody waits for any more is given up.
+
+    Requests that came before are answered if the start does not take too long.
+    """
+    wait = 0.0 if stdin.is_empty else GRACE_SECONDS
+    asyncio.get_running_loop().call_later(wait, signals.stop_starting)
 
 
 def _collect_garbage_again() -> None:
@@ -208,11 +228,16 @@ def _unloading(fiber: Mapping[str, Any]) -> list[str]:
 
 
 class Signals:
-    """The first signal asks for a graceful end, the second leaves at once, as does any once the run is ending."""
+    """The first signal asks for a graceful end, the second leaves at once, as does any once the run is ending.
 
-    def __init__(self, *, task: bool = False) -> None:
+    Of a server, one signal after it began to end is not the second: clients ask it to shut down, close its input and
+    signal it in one go.
+    """
+
+    def __init__(self, *, task: bool = False, server: bool = False) -> None:
         self.exit: Callable[[int], None] | None = None
         self.code: int | None = None
+        self._forgiving = server
         self.stopped = asyncio.Event()
         self._interrupt: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
@@ -227,6 +252,10 @@ class Signals:
         if self.code is None:
             self.code = code
 
+    def stop_starting(self) -> None:
+        """Give up a start that is still under way, with code 0."""
+        self.stopped.set()
+
     def take_interrupts(self, handle: Callable[[], None]) -> Callable[[], None]:
         """Let a front end answer SIGINT while the run goes on; returns how to give it back."""
         self._interrupt = handle
@@ -240,7 +269,10 @@ class Signals:
         if number == signal.SIGINT and self._interrupt is not None and self.code is None:
             self._interrupt()
             return
+        forgiving, self._forgiving = self._forgiving, False
         if self.code is not None:
+            if forgiving:
+                return
             _exit_now(128 + number)
         self.code = code
         self.stopped.set()

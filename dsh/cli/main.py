@@ -4,6 +4,7 @@ import gc
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ COMMANDS = {
     "run": "Load the plugin graph, start its agents and follow edits.",
     "exec": "Run one task and print its final text; exit code 0 when the turn completed.",
     "resume": "Continue a finished, killed or cancelled session, in its own folder.",
+    "jsonrpc": "Serve one SDK client over standard input and output.",
     "sessions": "List, show, rename and verify stored sessions.",
     "config": "The composition, without starting it.",
     "settings": "Your settings, live in running compositions.",
@@ -24,6 +26,10 @@ COMMANDS = {
     "dev": "Helpers for building on dsh.",
 }
 """Each command and what the list of commands says about it; it is the ``app`` of the module of that name."""
+
+
+STARTING = ("run", "exec", "resume", "acp", "jsonrpc")
+"""Commands that start a composition."""
 
 
 class LazyCommands(TyperGroup):
@@ -41,12 +47,26 @@ class LazyCommands(TyperGroup):
         """The command ``cmd_name``, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        if cmd_name in ("run", "exec", "resume"):
+        if cmd_name in STARTING:
             gc.disable()  # what a start builds stays: looking through it for garbage takes a sixth of the time
         command = typer.main.get_command(importlib.import_module(f"dsh.cli.{cmd_name}").app)
         command.name = cmd_name
         use_quick_values_below(command, ctx)
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments start with, on the profile chosen before it."""
+        profile = ctx.params.get("profile")
+        if profile is not None:
+            from dsh.cli.profiles import ProfileError, with_profile
+
+            if profile == "headless" and args[0] not in COMMANDS:
+                args = ["exec", *args]
+            try:
+                args = with_profile(profile, ctx.params.get("patch") or (), args)
+            except ProfileError as error:
+                ctx.fail(str(error))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of commands of the help page; none of them is imported for it."""
@@ -58,6 +78,7 @@ app = typer.Typer(
     cls=LazyCommands,
     help="Run AI agents from one file, cordis.yml.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -75,6 +96,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    profile: Annotated[
+        str | None, typer.Option(help="A composition shipped with dsh: headless or sdk.", metavar="NAME")
+    ] = None,
+    patch: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="With --profile: laid over it; repeatable, in order.")
+    ] = None,
     home: Annotated[
         str | None, typer.Option(help="Home folder instead of $DSH_HOME or ~/.dsh.", metavar="PATH")
     ] = None,
@@ -96,9 +124,31 @@ def options(
     from dsh.cli.logs import configure
 
     configure(verbosity=-1 if quiet else verbose, form=log_format)
+    if patch and profile is None:
+        context.fail("--patch before a command needs --profile")
+    if context.invoked_subcommand is None:
+        _start_profile(context, profile, patch or [])
 
 
-def _open_standard_files() -> None:
+def _start_profile(context: typer.Context, profile: str | None, patches: list[Path]) -> None:
+    """What a profile does without a command: `sdk` serves; the others need to be told more."""
+    if profile is None:
+        context.fail("Missing command.")
+    from dsh.cli.profiles import ProfileError, profile_file
+
+    try:
+        config = profile_file(profile)
+    except ProfileError as error:
+        context.fail(str(error))
+    if profile != "sdk":
+        context.fail(f"the profile {profile} needs a command: dsh --profile {profile} exec TASK")
+    from dsh.cli.jsonrpc import serve
+
+    gc.disable()  # as in get_command
+    raise typer.Exit(serve(config, patches))
+
+
+def open_standard_files() -> None:
     """Give a process that was started with a closed standard file an empty one, before a log gets its number."""
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -111,7 +161,7 @@ def _open_standard_files() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    _open_standard_files()
+    open_standard_files()
     try:
         app()
     except BrokenPipeError:  # the reader left; nothing more can be said there

@@ -29,6 +29,8 @@ class ByteInput:
         self._arrived = asyncio.Event()
         self._room = threading.Semaphore(CHUNKS_AHEAD)
         self._ended = False
+        self.is_empty = True
+        """Whether nothing has come so far."""
         self._on_end: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -72,6 +74,7 @@ class ByteInput:
     def _take(self, chunk: bytes) -> None:
         self._arrived.set()
         if chunk:
+            self.is_empty = False
             self._chunks.append(chunk)
             return
         self._ended = True
