@@ -1,0 +1,53 @@
+"""Row ``acp``: this composition as an agent of the Agent Client Protocol, on standard input and output.
+
+Presentation ``automation`` sends what the model has committed and nothing more; ``editor`` streams, shows tool calls,
+diffs and the plan, and opens stored sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Iterable
+from typing import TYPE_CHECKING, Literal
+
+from dsh.cordis import ConfigModel, Context, HarnessError, field
+from dsh.core.agents import Agents
+from dsh.core.session_store import Sessions
+from dsh.interfaces.stdio_jsonrpc import stdin_chunks
+from dsh.llm.service import Llm
+
+from .server import AcpServer
+
+if TYPE_CHECKING:
+    from dsh.interfaces.stdout import LineOutput
+
+
+class Config(ConfigModel):
+    """Which model answers, and how much the client is shown."""
+
+    provider: str | None = field(None, description="Model provider of new sessions; the default model otherwise")
+    model: str | None = field(None, description="Model id at that provider")
+    presentation: Literal["automation", "editor"] = field(
+        "automation", description="Committed messages only, or everything an editor can show"
+    )
+
+    def cross_check(self) -> Iterable[tuple[str, str]]:
+        """Half a route is none."""
+        if (self.provider is None) != (self.model is None):
+            yield "model" if self.model is None else "provider", "provider and model go together"
+
+
+def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, llm: Llm) -> None:
+    """Serve the client; its end asks the launcher to exit with code 0."""
+    output: LineOutput | None = ctx.get("stdout")
+    if output is None:
+        raise HarnessError("the ACP server needs the launcher's standard output: use `dsh acp`", code="NO_STDOUT")
+    source: AsyncIterable[bytes] = ctx.get("stdin") or stdin_chunks()
+    leave: Callable[[int], None] = ctx.get("appExit")
+    server = AcpServer(ctx, config, agents, sessions, llm, output, source)
+
+    async def serve() -> None:
+        await server.serve()
+        leave(0)
+
+    ctx.spawn(serve, name="acp", critical=True)
+    ctx.defer(server.close)
