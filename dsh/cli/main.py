@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "Load the plugin graph, start its agents and follow edits.",
     "exec": "Run one task and print its final text; exit code 0 when the turn completed.",
     "resume": "Continue a finished, killed or cancelled session, in its own folder.",
+    "acp": "Serve an editor or another client of the Agent Client Protocol over standard input and output.",
     "jsonrpc": "Serve one SDK client over standard input and output.",
     "sessions": "List, show, rename and verify stored sessions.",
     "config": "The composition, without starting it.",
