@@ -49,7 +49,7 @@ class Workplace:
         filled = places(cwd, sessions, case.spec.get("spillRoot") or str(root / "spill"), home, given)
         composition = compose(case, filled)
         env = {**clean_environment(), "DSH_HOME": str(home), "DSH_AGENTS_HOME": str(cwd / ".agents")}
-        env |= {**_replay(case), **given}
+        env |= {**_replay(case, root), **given}
         config = composition.write(root / "cordis.yml")
         return cls(case, cwd, sessions, composition, config, env, filled)
 
@@ -140,8 +140,13 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-def _replay(case: Case) -> dict[str, str]:
+def _replay(case: Case, root: Path) -> dict[str, str]:
+    """Variables that tell the replay what to play: nothing at all in a case without model calls."""
     spec = case.spec.get("replay", {})
+    if not spec:
+        nothing = root / "nothing.json"
+        nothing.write_text("[]", "utf-8")
+        return {"DSH_SNAPSHOT_OVERRIDE": str(nothing)}
     named = {"DSH_SNAPSHOT_FILE": spec.get("parent"), "DSH_SNAPSHOT_OVERRIDE": spec.get("override")}
     env = {key: str(case.file(name)) for key, name in named.items() if name}
     for name in case.spec.get("replayRoutes", {}).values():
