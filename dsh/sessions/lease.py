@@ -332,7 +332,7 @@ class Leases:
         try:
             # Whoever was first has replaced the record before withdrawing its claim, so one more look is enough.
             if read_record(directory) != before or _now() - begin > self.ttl_ms / 2000:
-                raise read_record(directory).refusal(session_id)
+                raise _refusal(session_id, directory, before)
             lease = Lease(self, session_id, directory, token)
             lease.expires = True
             lease.took_over = not before.released
@@ -373,9 +373,9 @@ class Leases:
                 try:
                     age = _store_clock(directory) - os.stat(claim).st_mtime_ns
                 except FileNotFoundError:
-                    raise read_record(directory).refusal(session_id) from None
+                    raise _refusal(session_id, directory, before) from None
                 if age <= self.ttl_ms * 1_000_000:
-                    raise read_record(directory).refusal(session_id) from None
+                    raise _refusal(session_id, directory, before) from None
 
     def _write_record(self, directory: str, token: int, *, expires: bool) -> str:
         path = os.path.join(directory, f"{RECORD_NAME}.{os.urandom(6).hex()}.tmp")
@@ -418,7 +418,20 @@ def _open_lock(path: str, session_id: str, directory: str) -> int | None:
             if (lock.st_dev, lock.st_ino) == (named.st_dev, named.st_ino):
                 return fd
             os.close(fd)
-    raise read_record(directory).refusal(session_id)
+    raise _refusal(session_id, directory)
+
+
+def _refusal(session_id: str, directory: str, before: LeaseRecord | None = None) -> SessionLockedError:
+    """The error that names who was first: its record comes a moment after the lock or the claim that keeps us out.
+
+    before: what the record said when we still thought that the lease is free.
+    """
+    for _ in range(20):
+        record = read_record(directory)
+        if not record.released and record != before and _may_live(record):
+            return record.refusal(session_id)
+        time.sleep(0.005)
+    return LeaseRecord().refusal(session_id)
 
 
 def _lock_is_held(directory: str, record: LeaseRecord) -> bool:
@@ -438,6 +451,11 @@ def _lock_is_held(directory: str, record: LeaseRecord) -> bool:
                 return True
         finally:
             os.close(fd)
+    return _may_live(record)
+
+
+def _may_live(record: LeaseRecord) -> bool:
+    """False if the record names a process of this machine that is gone."""
     if record.host != host_name() or type(record.pid) is not int or record.pid <= 0:
         return True
     try:

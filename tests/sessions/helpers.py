@@ -137,7 +137,7 @@ class Child:
         self._script = file.name
         environment = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         self.process = subprocess.Popen(
-            [sys.executable, self._script, *args],
+            [sys.executable, "-P", self._script, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

@@ -1,0 +1,94 @@
+"""A home, a workspace and a composition for trials with real `dsh` processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.cli.kit import Place
+from tests.fire.judge import Rows, strict_rows
+
+CORDIS = """\
+- id: agent-loop
+  name: dsh-agent-loop
+  config:
+    agents: %(agents)s
+- {id: llm, name: dsh-llm}
+- {id: session, name: dsh-session}
+- {id: system-prompt, name: dsh-system-prompt}
+- {id: tools, name: dsh-tools}
+- {id: agent, name: dsh-agent}
+- {id: settings, name: dsh-settings-file}
+- {id: credentials, name: dsh-credentials-local}
+- id: llm-deepseek
+  name: dsh-llm-deepseek
+- {id: llm-retry, name: dsh-llm-retry}
+- {id: default-model, name: dsh-agent-default-model, config: {provider: deepseek-official, model: deepseek-flash}}
+- {id: persistence, name: dsh-session-persistence-jsonl, config: {root: !!js dshHomePath('sessions')%(persistence)s}}
+- {id: checkpoints, name: dsh-session-checkpoint-policy, config: {minLeaseMs: 100}}
+- {id: subprocess, name: dsh-subprocess-local}
+- {id: bash, name: dsh-bash-local}
+- {id: shell-env, name: dsh-shell-env}
+- {id: tool-bash, name: dsh-tool-bash, config: {allowParallel: true}}
+"""
+
+
+def composition(place: Place, *, agents: str = "[]", persistence: str = "", rows: str = "") -> None:
+    """Write `cordis.yml`. persistence: more keys of that row, ``, key: value``; rows: more lines."""
+    place.write("cordis.yml", CORDIS % {"agents": agents, "persistence": persistence} + rows)
+
+
+def log_path(place: Place, session_id: str) -> Path:
+    """Where a session's log is."""
+    (path,) = place.home.glob(f"sessions/*/{session_id}/session.jsonl*")
+    return path
+
+
+def stored(place: Place, session_id: str) -> Rows:
+    """A session's log, read strictly."""
+    return strict_rows(log_path(place, session_id))
+
+
+def bash(*commands: str) -> Any:
+    """A reply that runs commands, in parallel as far as the row allows."""
+    calls = [{"name": "bash", "arguments": json.dumps({"command": c, "description": "fire"})} for c in commands]
+    return {"toolCalls": calls}
+
+
+def processes_with(marker: str) -> list[int]:
+    """Ids of living processes whose environment holds `marker`."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state = file.read().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue
+        if marker.encode() in environment and state not in (b"Z", b"X"):
+            found.append(int(name))
+    return found
+
+
+async def until_none_with(marker: str, seconds: float = 15.0) -> None:
+    """Wait until no process of this run lives."""
+    async with asyncio.timeout(seconds):
+        while left := processes_with(marker):
+            await asyncio.sleep(0.02)
+            assert left
+
+
+async def until(condition: Any, what: str, seconds: float = 30.0) -> None:
+    """Wait for a sign from another process."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"{what}: not within {seconds:g} s") from None
