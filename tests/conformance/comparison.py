@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -145,8 +146,18 @@ def differences(want: Sequence[Any], got: Sequence[Any]) -> Iterator[str]:
                 yield f"@ {a + offset} {_kind(one)}"
                 yield from _paths("", one, other)
             continue
-        yield from (f"- {a + i} {_cut(line)}" for i, line in enumerate(left[a:b]))
-        yield from (f"+ {c + i} {_cut(line)}" for i, line in enumerate(right[c:d]))
+        yield from _one_sided("-", a, want[a:b])
+        yield from _one_sided("+", c, got[c:d])
+
+
+def _one_sided(sign: str, start: int, records: Sequence[Any]) -> Iterator[str]:
+    """Records that only one side has; the chunks of a reply in one line."""
+    for kind, group in itertools.groupby(enumerate(records, start), lambda item: _kind(item[1])):
+        members = list(group)
+        if kind == "assistant/chunk" and len(members) > 1:
+            yield f"{sign} {members[0][0]}-{members[-1][0]} {len(members)} of {kind}"
+            continue
+        yield from (f"{sign} {index} {_cut(canonical(record))}" for index, record in members)
 
 
 def _paths(path: str, want: Any, got: Any) -> Iterator[str]:

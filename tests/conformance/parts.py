@@ -58,7 +58,7 @@ def tool_parts(case: Case, place: Workplace) -> list[Part]:
     want = [
         _expected(tool) for tool in json.loads(file.read_text("utf-8"))["initial"] if _is_offered(case, tool["name"])
     ]
-    got = [{"name": tool["name"], "parameters": _undescribed(tool["parameters"])} for tool in headers[0]["tools"]]
+    got = [{"name": tool["name"], "parameters": undescribed(tool["parameters"])} for tool in headers[0]["tools"]]
     return [Part(file.name, "tools", want, got, value_shape)]
 
 
@@ -75,16 +75,16 @@ def _expected(tool: Record) -> Record:
     return {"name": tool["name"], "parameters": parameters}
 
 
-def _undescribed(schema: Any) -> Any:
+def undescribed(schema: Any) -> Any:
     """A parameter schema without descriptions; a parameter may itself be called ``description``."""
     if isinstance(schema, Mapping):
         out = {}
         for key, value in schema.items():
             if key == "properties":
-                out[key] = {name: _undescribed(item) for name, item in value.items()}
+                out[key] = {name: undescribed(item) for name, item in value.items()}
             elif key != "description":
-                out[key] = _undescribed(value)
+                out[key] = undescribed(value)
         return out
     if isinstance(schema, list):
-        return [_undescribed(item) for item in schema]
+        return [undescribed(item) for item in schema]
     return schema

@@ -51,7 +51,7 @@ def _marks(parts: list[Part], problems: list[str]) -> list[str]:
     marks = []
     if not runs and not problems:
         return ["cli"]
-    if (logs or _holds_events(wires)) and not problems:
+    if (runs != wires or _holds_events(wires)) and not problems:
         if all(part.is_alike for part in runs):
             marks.append("L1")
         if all(part.is_exact for part in runs):

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +58,10 @@ class Workplace:
     def aliases(self) -> tuple[str, ...]:
         """Other spellings of the workspace."""
         return (os.path.realpath(self.cwd),)
+
+    def filled(self, text: str) -> str:
+        """A text of the case with the workspace's path in it."""
+        return text.replace("{{cwd}}", str(self.cwd))
 
     def logs(self) -> list[Log]:
         """Every stored log: those without a parent first, then by creation, then by id."""
@@ -110,6 +115,21 @@ async def end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         process.kill()
         await process.wait()
+
+
+@contextmanager
+def inside(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """This process in another folder and environment, as a command started there would find them."""
+    before, variables = os.getcwd(), dict(os.environ)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(variables)
+        os.chdir(before)
 
 
 def prepare(cwd: Path, steps: Sequence[Mapping[str, Any]]) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from dsh.cordis import Context
@@ -22,7 +19,7 @@ from dsh.sessions import jsonl
 from tests.conformance.corpus import Case, decode_log
 from tests.conformance.drivers import Ran
 from tests.conformance.parts import log_parts, tool_parts
-from tests.conformance.workplace import Workplace
+from tests.conformance.workplace import Workplace, inside
 
 
 async def run(case: Case, root: Path) -> Ran:
@@ -32,7 +29,7 @@ async def run(case: Case, root: Path) -> Ran:
     await _store_seeds(case, place)
     environment = LaunchEnvironment([EnvLayer("process", place.env)])
     home = Home(Path(place.env["DSH_HOME"]), "$DSH_HOME")
-    with _inside(place.cwd, place.env):
+    with inside(place.cwd, place.env):
         async with boot(place.config, environment=environment, home=home, cwd=place.cwd) as app:
             agent = app.root[Agents].get(case.spec["resume"]["sessionId"])
             assert agent is not None
@@ -56,18 +53,3 @@ async def _store_seeds(case: Case, place: Workplace) -> None:
             log = decode_log(case.file(name), str(place.cwd))
             await root[SessionPersistence].create(SessionHeader.from_wire(log.header))
             await root[SessionPersistence].append(log.session_id, log.events)
-
-
-@contextmanager
-def _inside(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
-    """The process in another folder and environment, as a command started there would find them."""
-    before, variables = os.getcwd(), dict(os.environ)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(variables)
-        os.chdir(before)

@@ -43,19 +43,19 @@ async def run(case: Case, root: Path) -> Ran:
 
 async def start(place: Workplace, **env: str) -> Any:
     """The runtime, launched by environment."""
-    launch = {
-        "DSH_CORDIS_CONFIG": str(place.config),
-        "DSH_SESSION_ROOT": str(place.sessions),
-        "DSH_CWD": str(place.cwd),
-    }
-    return await place.start("jsonrpc", env={**launch, **env})
+    return await place.start("jsonrpc", env={**launch_variables(place), **env})
+
+
+def launch_variables(place: Workplace) -> dict[str, str]:
+    """The environment that names composition, session root and workspace."""
+    folders = {"DSH_SESSION_ROOT": str(place.sessions), "DSH_CWD": str(place.cwd)}
+    return {"DSH_CORDIS_CONFIG": str(place.config), **folders}
 
 
 async def prompt(client: RpcClient, place: Workplace, session_id: str) -> None:
     """Initialize, prompt, wait until the session is idle. Raises ``AssertionError`` when the server refuses."""
-    case, cwd = place.case, str(place.cwd)
-    given = {key: _filled(value, cwd) for key, value in case.spec["initialize"].items()}
-    blocks = [{"type": "text", "text": _filled(case.spec["prompt"], cwd)}]
+    given = {key: place.filled(value) for key, value in place.case.spec["initialize"].items()}
+    blocks = [{"type": "text", "text": place.filled(place.case.spec["prompt"])}]
     for method, params in (
         ("initialize", given),
         ("session/prompt", {"sessionId": session_id, "contentBlocks": blocks}),
@@ -91,7 +91,3 @@ def _notification(frame: Record, normaliser: Normaliser) -> Record:
 
 def _is_idle(frame: Record, session_id: str) -> bool:
     return frame.get("method") == "session.status" and frame["params"] == {"sessionId": session_id, "status": "idle"}
-
-
-def _filled(value: Any, cwd: str) -> Any:
-    return value.replace("{{cwd}}", cwd) if isinstance(value, str) else value
