@@ -11,6 +11,7 @@ from dsh.core.session_store import SessionAppended, SessionCreated, SessionDispo
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
+    from dsh.core.session import Session
     from dsh.core.session_event import SessionEvent
     from dsh.interfaces.stdio_jsonrpc import JsonRpcPeer
 
@@ -31,22 +32,21 @@ class Notifications:
         self._peer = peer
         self._config = config
         self._parents: dict[str, str] = {}
-        # Before every other listener: one that appends at once must not overtake the news of the session.
-        ctx.on(SessionCreated, self._created, prepend=True)
-        ctx.on(SessionAppended, self._appended, prepend=True)
-        ctx.on(AgentStatus, self._status, prepend=True)
+        ctx.on(SessionCreated, lambda event: self._started(event.session))
+        ctx.on(SessionAppended, self._appended)
+        ctx.on(AgentStatus, self._status)
         ctx.on(SessionDisposed, self._disposed)
         ctx.on("subagent/end", self._finished, global_=True)
 
-    def _created(self, event: SessionCreated) -> None:
-        session = event.session
+    def _started(self, session: Session) -> None:
         parent = session.header.parent_session
-        if parent is None:
-            return
-        self._parents[session.id] = parent
-        self._peer.notify("subagent.started", {"parentSessionId": parent, "childSessionId": session.id})
+        if parent is not None and session.id not in self._parents:
+            self._parents[session.id] = parent
+            self._peer.notify("subagent.started", {"parentSessionId": parent, "childSessionId": session.id})
 
     def _appended(self, event: SessionAppended) -> None:
+        if event.session.header.parent_session is not None:
+            self._started(event.session)  # another listener of its creation may have appended before we heard of it
         self._peer.notify_later("session.event", partial(_event_params, event.session.id, event.event))
 
     def _status(self, event: AgentStatus) -> None:

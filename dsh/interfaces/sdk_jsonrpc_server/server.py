@@ -82,10 +82,10 @@ class Server:
 
     async def _initialize(self, params: Params) -> dict[str, Any]:
         route = read_route(self._ctx, params)
-        await when_started(self._ctx)
         async with self._routing:
+            await when_started(self._ctx)
             await check_route(self._ctx, route)
-        self._route = route
+            self._route = route
         self._permissions.initialize(params)
         own = ["session/cancel", "session/close", "session/list", "session/read", "permission/respond"]
         return {"serverInfo": SERVER_INFO, "capabilities": {"methods": own}}
@@ -106,10 +106,12 @@ class Server:
         if self._closing or not self._ctx.stack.is_open:
             raise HarnessError("SDK server is shutting down", code="SHUTTING_DOWN")
 
-    def _initialized(self, method: str) -> Route:
-        if self._route is None:
-            raise HarnessError(f"{method} before initialize", code="NOT_INITIALIZED")
-        return self._route
+    async def _initialized(self, method: str) -> Route:
+        """The values in force, after an ``initialize`` that came before and is still under way."""
+        async with self._routing:
+            if self._route is None:
+                raise HarnessError(f"{method} before initialize", code="NOT_INITIALIZED")
+            return self._route
 
     # -- work -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class Server:
         method = "session/prompt"
         session_id = text(params, method, "sessionId")
         message = whole_user_message(create_user_message(content_blocks(params, method)), method)
-        agent = await self._opened.open(session_id, self._initialized(method))
+        agent = await self._opened.open(session_id, await self._initialized(method))
         self._admit()
         agent.followup(message)
         await self._sessions.flush(agent.session)
@@ -125,7 +127,7 @@ class Server:
 
     async def _resume(self, params: Params) -> dict[str, Any]:
         method = "session/resume"
-        await self._opened.resume(text(params, method, "sessionId"), self._initialized(method))
+        await self._opened.resume(text(params, method, "sessionId"), await self._initialized(method))
         return {}
 
     async def _cancel(self, params: Params) -> dict[str, Any]:
@@ -154,7 +156,7 @@ class Server:
         return {"cwd": cwd}
 
     async def _any_session(self, params: Params, method: str) -> Agent:
-        return await self._opened.open(text(params, method, "sessionId"), self._initialized(method))
+        return await self._opened.open(text(params, method, "sessionId"), await self._initialized(method))
 
     # -- reading --------------------------------------------------------------------------------------------------
 
