@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from tests.conformance import allowed, composition, needs
 from tests.conformance.allowed import Allowance, StaleAllowanceError
 from tests.conformance.comparison import Part, differences, log_shape
 from tests.conformance.composition import NeedsConfinementError, compose, places
-from tests.conformance.corpus import Case
+from tests.conformance.corpus import Case, load_cases
 from tests.conformance.report import CORPUS
+from tests.conformance.verdict import judge
 
 BUILT = {"llm", "bash-local", "fs-local"}
 
@@ -136,3 +138,29 @@ def test_a_name_that_nobody_knows_is_an_error() -> None:
     assert not needs.is_built("tool-pwsh-persistent")
     with pytest.raises(ResolveError):
         needs.is_built("no-such-row")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "altered", "marks"),
+    [
+        ("", "", {"L1", "L2"}),
+        ("Decide whether to retry", "Decide if to retry", {"L1"}),  # wording of a result
+        ("TOOL_OUTCOME_UNKNOWN", "TOOL_LOST", set()),  # an error code
+        ('{"type":"session/end-seed","data":{}}\n', "", set()),  # a record
+    ],
+)
+async def test_a_run_is_judged_by_what_was_recorded(
+    recorded: str, altered: str, marks: set[str], tmp_path: Path
+) -> None:
+    (original,) = [case for case in load_cases() if case.id == "headless-resume/tool-outcome-unknown"]
+    folder = tmp_path / "case"
+    shutil.copytree(original.path, folder)
+    log = folder / "session.expected.jsonl"
+    text = log.read_text("utf-8")
+    assert recorded in text
+    log.write_text(text.replace(recorded, altered) if recorded else text, "utf-8")
+    place = tmp_path / "run"
+    place.mkdir()
+    verdict = await judge(Case(folder, original.spec), place)
+    assert verdict.marks == marks
+    assert bool(verdict.report) == ("L2" not in marks)
