@@ -112,8 +112,10 @@ class Results:
                 cells.append("wait" if column in asked else ".")
             elif column in marks:
                 cells.append("yes*" if self.allowed.get(case) else "yes")
+            elif column in asked and case in self.marks:
+                cells.append("no")
             else:
-                cells.append("no" if column in asked and case in self.marks else ".")
+                cells.append("no" if column == "tools" and self._tools_differ(case) else ".")
         if case in self.waiting:
             remark = f"waits for {self.waiting[case]}"
         else:
@@ -143,6 +145,9 @@ class Results:
             if self.reports.get(case):
                 lines += ["", f"{case} differs", *(f"  {line}" for line in self.reports[case])]
         return lines
+
+    def _tools_differ(self, case: str) -> bool:
+        return any(".tools.json: " in line for line in self.reports.get(case, ()))
 
     def _asked(self, row: dict[str, str]) -> tuple[str, ...]:
         if row["target"] != "L2":
