@@ -6,12 +6,15 @@ them, and evaluating texts takes a while.
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsh.cli.output import fail
 from dsh.cli.run import FORMATS, enter_folder
+
+if TYPE_CHECKING:
+    from dsh.cli.last_line import LastLine
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -36,19 +39,22 @@ def exec_(
     if output not in FORMATS:
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
     from dsh.cli.host import default_config
+    from dsh.cli.last_line import last_line
 
-    chosen = (config or default_config()).absolute()
-    patches = [path.absolute() for path in patch or ()]
-    enter_folder(cwd)
-    session_id = None
-    if session is not None:
-        from dsh.cli.sessions import find
+    with last_line(output) as line:
+        chosen = (config or default_config()).absolute()
+        patches = [path.absolute() for path in patch or ()]
+        enter_folder(cwd)
+        session_id = None
+        if session is not None:
+            from dsh.cli.sessions import find
 
-        session_id = find(session).id
-    raise typer.Exit(run_task(chosen, task, patches, set_ or (), output, model, session_id, timeout))
+            session_id = find(session).id
+        raise typer.Exit(run_task(line, chosen, task, patches, set_ or (), output, model, session_id, timeout))
 
 
 def run_task(
+    line: "LastLine",
     config: Path,
     task: str,
     patches: Any = (),
@@ -58,9 +64,8 @@ def run_task(
     session_id: str | None = None,
     timeout: float | None = None,
 ) -> int:
-    """Run the one-shot runner on a composition; the exit code."""
+    """Run the one-shot runner on a composition, its output going to `line`; the exit code."""
     from dsh.cli.host import Launch, run
-    from dsh.interfaces.stdout import claim_stdout
 
     if task == "-":
         task = sys.stdin.read()
@@ -79,4 +84,6 @@ def run_task(
     }
     row = {"id": "headless", "name": "dsh-headless", "config": {k: v for k, v in given.items() if v is not None}}
     alone = {"startConfiguredAgents": False}
-    return run(Launch(config, patches, sets, [row], values=alone, follow=False, task=True, stdout=claim_stdout()))
+    return run(
+        Launch(config, patches, sets, [row], values=alone, follow=False, task=True, stdout=line.out, last_line=line)
+    )

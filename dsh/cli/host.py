@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dsh.cli.output import fail
 
 if TYPE_CHECKING:
+    from dsh.cli.last_line import LastLine
     from dsh.cordis import Context
     from dsh.interfaces.stdin import ByteInput
     from dsh.interfaces.stdout import LineOutput
@@ -36,8 +37,8 @@ class Launch:
     ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
     root values that plugins may read; ``follow`` says whether edits of files are taken over; ``task`` that there
     is something to finish, so that every signal which ends it earlier is a failure; ``stdout`` is given when standard
-    output carries lines for programs, ``stdin`` when a client on the other side of it is served: its end is the end
-    of the run.
+    output carries lines for programs, ``last_line`` when they end with one that says what came of the run, ``stdin``
+    when a client on the other side of it is served: its end is the end of the run.
     """
 
     config: Path
@@ -49,6 +50,7 @@ class Launch:
     follow: bool = True
     task: bool = False
     stdout: LineOutput | None = None
+    last_line: LastLine | None = None
     stdin: ByteInput | None = None
 
 
@@ -75,6 +77,8 @@ def run(launch: Launch) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(_to_the_end(_main(launch, environment, home)))
+        if launch.last_line is not None:
+            launch.last_line.conclude(code)
     finally:
         if launch.stdout is not None:
             launch.stdout.close()
@@ -145,6 +149,8 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         app = await _interruptible(starting.__aenter__(), signals)
     except BootError as error:
         print(error, file=sys.stderr)
+        if launch.last_line is not None:
+            launch.last_line.failed(error.code, str(error))
         return 2 if isinstance(error, BootUsageError) else 1
     if app is None:
         return signals.code or 0

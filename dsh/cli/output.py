@@ -9,10 +9,19 @@ from typing import Any, NoReturn
 import typer
 
 
-def fail(message: str, code: int = 1) -> NoReturn:
-    """Print ``dsh: message`` on standard error and leave with ``code``."""
+class CommandFailed(typer.Exit):
+    """The command has said why it fails and leaves; `name` is a stable word for programs."""
+
+    def __init__(self, message: str, code: int, name: str | None = None) -> None:
+        super().__init__(code)
+        self.message = message
+        self.name = name or ("USAGE" if code == 2 else "FAILED")
+
+
+def fail(message: str, code: int = 1, name: str | None = None) -> NoReturn:
+    """Print ``dsh: message`` on standard error and leave with ``code``; `name` is the failure's word for programs."""
     typer.echo(f"dsh: {message}", err=True)
-    raise typer.Exit(code)
+    raise CommandFailed(message, code, name)
 
 
 def print_json(value: Any) -> None:

@@ -13,6 +13,7 @@ from dsh.cli.output import fail
 from dsh.cli.run import FORMATS
 
 if TYPE_CHECKING:
+    from dsh.cli.last_line import LastLine
     from dsh.sessions.stored import StoredSession
 
 app = typer.Typer(rich_markup_mode=None)
@@ -41,26 +42,29 @@ def resume(
     With a task it runs like `dsh exec`; without one like `dsh run`.
     """
     from dsh.cli.host import default_config
+    from dsh.cli.last_line import last_line
     from dsh.cli.sessions import find
 
     if output not in FORMATS:
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
-    if last and session is not None:  # `dsh resume --last TASK`
-        if task is not None:
-            fail("give a session or --last, not both", 2)
+    if last and session is not None and task is None:  # `dsh resume --last TASK`
         session, task = None, session
-    if not last and session is None:
-        fail("name a session, or use --last; `dsh sessions list` shows them", 2)
-    chosen = (config or default_config()).absolute()
-    patches = [path.absolute() for path in patch or ()]
-    entry = find(session, last=last)
-    _refuse_if_open(entry)
-    _enter(entry)
-    if task is not None:
-        from dsh.cli.exec import run_task
+    interactive = task is None and output == "text" and sys.stdin.isatty() and sys.stdout.isatty()
+    with last_line(output, terminal=interactive) as line:
+        if last and session is not None:
+            fail("give a session or --last, not both", 2)
+        if not last and session is None:
+            fail("name a session, or use --last; `dsh sessions list` shows them", 2)
+        chosen = (config or default_config()).absolute()
+        patches = [path.absolute() for path in patch or ()]
+        entry = find(session, last=last)
+        _refuse_if_open(entry)
+        _enter(entry)
+        if task is not None:
+            from dsh.cli.exec import run_task
 
-        raise typer.Exit(run_task(chosen, task, patches, set_ or (), output, model, entry.id))
-    raise typer.Exit(_continue(entry, chosen, patches, set_ or [], output))
+            raise typer.Exit(run_task(line, chosen, task, patches, set_ or (), output, model, entry.id))
+        raise typer.Exit(_continue(line, entry, chosen, patches, set_ or [], output))
 
 
 def _refuse_if_open(entry: StoredSession) -> None:
@@ -68,7 +72,8 @@ def _refuse_if_open(entry: StoredSession) -> None:
 
     state = lease_state(entry)
     if state.locked:
-        fail(str(state.record.refusal(entry.id)))
+        refusal = state.record.refusal(entry.id)
+        fail(str(refusal), name=refusal.code)
 
 
 def _enter(entry: StoredSession) -> None:
@@ -82,7 +87,9 @@ def _enter(entry: StoredSession) -> None:
         print(f"dsh: the session's folder {cwd} cannot be used ({error.strerror}); staying here", file=sys.stderr)
 
 
-def _continue(entry: StoredSession, config: Path, patches: list[Path], sets: list[str], output: str) -> int:
+def _continue(
+    line: LastLine, entry: StoredSession, config: Path, patches: list[Path], sets: list[str], output: str
+) -> int:
     """Run the composition with the session in the place of one configured agent."""
     from dsh.cli.host import Launch, run
     from dsh.loader.boot import make_source
@@ -103,15 +110,12 @@ def _continue(entry: StoredSession, config: Path, patches: list[Path], sets: lis
         own = row.config if isinstance(row.config, dict) else {}
         changes = [{"id": row.id, "config": {**own, "agents": [{"id": label}]}}]
     values = {"configuredAgentIdentities": {label: {"id": entry.id, "resume": True, "restoreRoute": True}}}
-    interactive = output == "text" and sys.stdin.isatty() and sys.stdout.isatty()
-    if interactive:
+    if line.out is None:
         front: dict[str, Any] = {"id": "console", "name": "dsh-console", "config": {"agent": label, "tail": TAIL}}
         return run(Launch(config, patches, sets, [front], changes, values))
-    from dsh.interfaces.stdout import claim_stdout
-
     given = {"output": output, "agent": label, "requireAgents": True}
     front = {"id": "event-stream", "name": "dsh-event-stream", "config": given}
-    return run(Launch(config, patches, sets, [front], changes, values, stdout=claim_stdout()))
+    return run(Launch(config, patches, sets, [front], changes, values, stdout=line.out, last_line=line))
 
 
 def _labels(config: Any) -> list[str]:

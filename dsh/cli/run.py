@@ -36,27 +36,26 @@ def run(
     """
     from dsh.cli.host import Launch, default_config
     from dsh.cli.host import run as host
+    from dsh.cli.last_line import last_line
 
     if output not in FORMATS:
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
-    if prompt is not None and not prompt.strip():
-        fail("the prompt is empty", 2)
-    config = (file or default_config()).absolute()
-    patches = [path.absolute() for path in patch or ()]
-    enter_folder(cwd)
     interactive = output == "text" and not exit_when_idle and sys.stdin.isatty() and sys.stdout.isatty()
-    front: dict[str, Any]
-    stdout = None
-    if interactive:
-        front = {"id": "console", "name": "dsh-console", "config": {"agent": agent, "prompt": prompt}}
-    else:
-        from dsh.interfaces.stdout import claim_stdout
-
-        stdout = claim_stdout()
-        config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
-        front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
-    launch = Launch(config, patches, set_ or (), [front], follow=not no_watch, task=exit_when_idle, stdout=stdout)
-    raise typer.Exit(host(launch))
+    with last_line(output, terminal=interactive) as line:
+        if prompt is not None and not prompt.strip():
+            fail("the prompt is empty", 2)
+        config = (file or default_config()).absolute()
+        patches = [path.absolute() for path in patch or ()]
+        enter_folder(cwd)
+        front: dict[str, Any]
+        if interactive:
+            front = {"id": "console", "name": "dsh-console", "config": {"agent": agent, "prompt": prompt}}
+        else:
+            config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
+            front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
+        launch = Launch(config, patches, set_ or (), [front], stdout=line.out, last_line=line)
+        launch.follow, launch.task = not no_watch, exit_when_idle
+        raise typer.Exit(host(launch))
 
 
 def enter_folder(cwd: Path | None) -> None:

@@ -174,7 +174,7 @@ def find(reference: str | None, root: str | None = None, *, last: bool = False) 
     except AmbiguousSessionError as error:
         fail("\n  ".join([f'"{reference}" is the beginning of several sessions:', *error.candidates]), 2)
     except HarnessError as error:
-        fail(str(error))
+        fail(str(error), name=error.code)
 
 
 def _row(entry: StoredSession) -> dict[str, Any]:

@@ -7,20 +7,20 @@ standard error and final answers on standard output.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
 from typing import Any, Literal
 
-from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
+from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
-from dsh.loader.boot import when_started
+from dsh.loader.boot import AppExit, when_started
 from dsh.loader.resolve import show_path
 
-from .outcome import outcome_of, report
+from .outcome import Outcome, outcome_of, report, report_failure, write_result
 from .stdout import LineOutput, say
 
 
@@ -50,7 +50,7 @@ class Reporter:
 
     def __init__(self, ctx: Context, config: Config) -> None:
         self.out: LineOutput = ctx.get("stdout")
-        self.exit: Callable[[int], None] = ctx.get("appExit")
+        self.exit: AppExit = ctx.get("appExit")
         self._json = config.output == "stream-json"
 
     def ready(self, pid: int, agents: list[tuple[str, str]]) -> None:
@@ -64,7 +64,9 @@ class Reporter:
         say(f"ready (pid {pid})")
 
     def session_event(self, event: SessionAppended) -> None:
-        """One event of one session."""
+        """One event of one session; nothing follows the result of a run."""
+        if self.out.concluded:
+            return
         self.out.write_json({"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()})
 
     def applied(self, event: Any) -> None:
@@ -93,10 +95,11 @@ async def _drive(
     try:
         await _main(ctx, config, agents, sessions, loop, reporter)
     except Exception as error:  # such as a log that cannot be written
-        name = error.code if isinstance(error, HarnessError) else type(error).__name__
-        say(f"{name}: {describe_error(error)}")
         if config.exit_when_idle:
+            report_failure(reporter.out, config.output, error)
             reporter.exit(1)
+        else:
+            report_failure(reporter.out, "text", error)
 
 
 async def _main(
@@ -109,14 +112,13 @@ async def _main(
     reporter.ready(os.getpid(), [each for each in loop.configured.sessions() if each[0] not in failed])
     if failures and (config.exit_when_idle or config.require_agents):
         label, error = failures[0]
-        say(f'agent "{label}" did not start: {describe_error(error)}')
-        reporter.exit(1)
+        _give_up(config, reporter, "AGENT_START_FAILED", f'agent "{label}" did not start: {describe_error(error)}')
         return
     agent = _target(loop, config.agent)
     if agent is None and (config.agent is not None or config.prompt is not None):
         known = ", ".join(label for label, _ in loop.configured.sessions()) or "(none)"
-        say(f'no agent "{config.agent}"; agents: {known}' if config.agent else "no agent to prompt")
-        reporter.exit(1)
+        why = f'no agent "{config.agent}"; agents: {known}' if config.agent else "no agent to prompt"
+        _give_up(config, reporter, "NO_AGENT", why)
     elif agent is not None and config.prompt is not None:
         # An edit may restart this row with what it stands on; the prompt is given once all the same.
         prompted: dict[str, int] | None = ctx.get("prompted")
@@ -127,7 +129,14 @@ async def _main(
             if prompted is not None:
                 prompted[agent.id] = start
             await sessions.flush(agent.session)
-        await agent.when_idle()
+        try:
+            await agent.when_idle()
+        except asyncio.CancelledError:
+            if config.exit_when_idle and reporter.exit.code is not None:  # a signal, not an edit of this row
+                outcome = outcome_of(agent.session, start)
+                outcome.status = "disposed"  # as the log will say
+                report(reporter.out, config.output, outcome)
+            raise
         if not config.exit_when_idle:
             return
         await sessions.flush(agent.session)
@@ -143,6 +152,14 @@ async def _main(
                 say(f"session {one.id}: the turn ended as {outcome.status}")
                 code = 1
         reporter.exit(code)
+
+
+def _give_up(config: Config, reporter: Reporter, code: str, why: str) -> None:
+    """Leave before anything ran."""
+    say(why)
+    outcome = Outcome(None, status="error", error={"message": why, "code": code})
+    write_result(reporter.out, config.output, outcome)
+    reporter.exit(1)
 
 
 def _target(loop: AgentLoop, label: str | None) -> Agent | None:

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from dsh.cordis import ConfigModel, Context, HarnessError, describe_error, field
+from dsh.cordis import ConfigModel, Context, HarnessError, field
 from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
-from .outcome import Outcome, outcome_of, report
-from .stdout import LineOutput, say
+from .outcome import Outcome, outcome_of, report, report_failure
+from .stdout import LineOutput
 
 if TYPE_CHECKING:
     from dsh.core.agent import AgentHandle
@@ -77,8 +77,7 @@ class Run:
                 report(self._out, self._config.output, outcome_of(*self._begun))
             raise
         except Exception as error:
-            name = error.code if isinstance(error, HarnessError) else type(error).__name__
-            say(f"{name}: {describe_error(error)}")
+            report_failure(self._out, self._config.output, error, outcome_of(*self._begun) if self._begun else None)
         self._exit(code)
 
     async def _run(self) -> Outcome:
@@ -116,5 +115,5 @@ class Run:
     def _stream(self, session_id: str) -> None:
         @self._ctx.on(SessionAppended)
         def forward(event: SessionAppended) -> None:
-            if event.session.id == session_id:
+            if event.session.id == session_id and not self._out.concluded:
                 self._out.write_json({"type": "session_event", "sessionId": session_id, "event": event.event.to_wire()})

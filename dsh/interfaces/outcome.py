@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from dsh.cordis import HarnessError, describe_error
 from dsh.cordis.records import struct
 
 from .stdout import LineOutput, say
@@ -23,7 +24,7 @@ class Outcome:
     tells what cut a turn short, if anybody said.
     """
 
-    session_id: str
+    session_id: str | None
     output: str = ""
     status: str = "none"
     turns: int = 0
@@ -81,16 +82,36 @@ def report(out: LineOutput, form: str, outcome: Outcome) -> None:
     """Write the result to standard output in the form asked for, and to standard error why it failed."""
     if form == "text":
         out.write(outcome.output + "\n")
-    elif form == "json":
-        out.write_json(outcome.to_wire())
     else:
-        result = {"type": "result", "sessionId": outcome.session_id, "output": outcome.output}
-        out.write_json({**result, "usage": outcome.usage, "reason": outcome.status})
+        write_result(out, form, outcome)
     if outcome.error is not None:
         say(f"{outcome.error['code']}: {outcome.error['message']}")
     elif outcome.exit_code:
         why = f": {outcome.why}" if outcome.why else ""
         say(f"the turn ended as {outcome.status}{why}")
+
+
+def report_failure(out: LineOutput, form: str, error: Exception, outcome: Outcome | None = None) -> None:
+    """Report a run that raised; `outcome` is what had come of it by then, if it had begun."""
+    code = error.code if isinstance(error, HarnessError) else type(error).__name__
+    message = describe_error(error)
+    say(f"{code}: {message}")
+    outcome = outcome or Outcome(None)
+    outcome.status, outcome.error = "error", {"message": message, "code": code}
+    write_result(out, form, outcome)
+
+
+def write_result(out: LineOutput, form: str, outcome: Outcome) -> None:
+    """Write the last line of a run's output for programs; nothing in the form for people."""
+    if form == "text":
+        return
+    wire = outcome.to_wire()
+    if form == "stream-json":
+        reason = wire.pop("status")
+        del wire["turns"]
+        wire = {"type": "result", **wire, "reason": reason}
+    out.write_json(wire)
+    out.concluded = True
 
 
 def text_of(content: Any) -> str:

@@ -34,6 +34,8 @@ class LineOutput:
         self._thread: threading.Thread | None = None
         self.broken = False
         self.failure: OSError | None = None
+        self.concluded = False
+        """The line that ends a run's output has been written."""
 
     def write(self, text: str) -> None:
         """Write ``text`` as it is, with lone surrogates replaced."""

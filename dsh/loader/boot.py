@@ -212,4 +212,5 @@ async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: s
     await app.root.close()
     text = masked(report(problems), secrets)
     first = f"\n{text}" if "\n" in text else f" {text}"
-    raise BootError(f"{bin}: plugin tree failed to load:{first}", problems)
+    kind = BootUsageError if all(problem.is_argument for problem in problems) else BootError
+    raise kind(f"{bin}: plugin tree failed to load:{first}", problems)

@@ -11,6 +11,9 @@ from dsh.cordis.records import record
 
 from .yamlio import Mark, YamlError
 
+COMMAND_LINE = "--set"
+"""The place of values that were given on the command line."""
+
 Stage = Literal["read", "parse", "validate", "patch", "import", "config", "apply", "dispose", "rollback"]
 
 
@@ -35,6 +38,11 @@ class Problem:
     """The valid word that is most like the one given."""
     error: BaseException | None = None
     """The exception behind it, if any."""
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it was given on the command line: a mistake in its use."""
+        return self.file is not None and self.file.startswith(COMMAND_LINE)
 
     @property
     def place(self) -> str:

@@ -13,13 +13,11 @@ from dsh.cordis.records import struct
 
 from .operations import PROGRAM, Operation
 from .patches import Composition, Layer, compose
-from .problems import LoadError, Problem, unparsable, unreadable
+from .problems import COMMAND_LINE, LoadError, Problem, unparsable, unreadable
 from .raw_rows import is_group_row, walk_rows
 from .resolve import show_path
 from .rows import ParsedRows, parse_rows
-from .yamlio import Expr, YamlError, YamlList, YamlMap, parse_text, parse_yaml, read_text
-
-COMMAND_LINE = "--set"
+from .yamlio import Expr, Mark, YamlError, YamlList, YamlMap, parse_text, parse_yaml, read_text
 
 
 class UsageError(LoadError):
@@ -160,7 +158,7 @@ def _apply_set(composition: Composition, text: str) -> Problem | None:
     if not isinstance(place, YamlMap):
         return wrong("the key lies inside a value that is no mapping")
     place[last] = value
-    place.marks.pop(last, None)
+    place.marks[last] = Mark(f"{COMMAND_LINE} {target}", 0, 0)  # what is wrong with the value is wrong there
     origin = composition.origin(row)
     if origin is not None and COMMAND_LINE not in origin.patched_by:
         origin.patched_by.append(COMMAND_LINE)
