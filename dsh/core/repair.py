@@ -20,11 +20,12 @@ OUTCOME_UNKNOWN_TEXT = (
 )
 
 
-def interrupted_turn_closers(events: Sequence[SessionEvent]) -> list[SessionEvent]:
+def interrupted_turn_closers(events: Sequence[SessionEvent], seed_length: int = 0) -> list[SessionEvent]:
     """The events to append after a log that ends inside a turn; empty for an empty or balanced one.
 
-    Every tool call of the open step that has no result gets one, then the step ends, then the turn (`interrupted`).
-    Numbers continue, the time is that of the last event.
+    Every tool call of the open step that has no result gets one, then the step ends, then input that was taken for a
+    step and did not enter it goes back to the front of its list, then the turn ends (`interrupted`).
+    Numbers continue, the time is that of the last event. seed_length: events inherited from a parent.
     """
     start = _open_turn_start(events)
     if start is None:
@@ -44,6 +45,8 @@ def interrupted_turn_closers(events: Sequence[SessionEvent]) -> list[SessionEven
         close("tool/result", data, surface_op="append", source_event_seqs=sources)
     if step is not None:
         close("step/end", {"turn": turn, "step": step})
+    for target, messages in _claimed_in_vain(events, max(start, seed_length), seed_length).items():
+        close("agent/inbox/spliced", {"target": target, "start": 0, "inserted": messages})
     close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
     return closers
 
@@ -71,6 +74,39 @@ def open_step(events: Iterable[SessionEvent]) -> tuple[int | None, dict[str, int
             case "tool/result":
                 pending.pop(data["message"]["source"]["callId"], None)
     return step, pending
+
+
+def _claimed_in_vain(events: Sequence[SessionEvent], turn_start: int, seed_length: int) -> dict[str, list[Any]]:
+    """Messages that the open turn took from the inbox and that a crash kept out of their step, by list.
+
+    A step takes messages over in one go: `step/start`, then one `user/message` each. What of that the log does not
+    hold was lost if the log ends right there; else somebody decided to leave it out.
+    """
+    pending: dict[str, list[Any]] = {"next-step": [], "next-turn": []}
+    taken: dict[str, list[Any]] = {}
+    entering = False
+
+    def settle(ids: set[str]) -> None:
+        for target, messages in taken.items():
+            taken[target] = [message for message in messages if message["id"] not in ids]
+
+    for event in events[seed_length:]:
+        data = event.data
+        match event.type:
+            case "agent/inbox/spliced":
+                span = slice(data["start"], data["start"] + data.get("removedCount", 0))
+                removed = pending[data["target"]][span]
+                pending[data["target"]][span] = data["inserted"]
+                settle({message["id"] for message in data["inserted"]})  # given back already
+                if event.seq >= turn_start and removed and not data["inserted"] and "outcome" not in data:
+                    taken[data["target"]] = removed
+            case "step/start":
+                entering = True
+            case "user/message" if entering:
+                settle({data["id"]})
+            case _ if entering:
+                taken, entering = {}, False
+    return {target: messages for target, messages in taken.items() if messages}
 
 
 def _open_turn_start(events: Sequence[SessionEvent]) -> int | None:

@@ -51,7 +51,7 @@ def repaired(log: StoredLog, extra_types: Collection[str]) -> tuple[list[Session
     """(events, closers): the log as it would be resumed, and which events are to be added to it for that."""
     events = understand(log, extra_types)
     with faults_named(log.header.id, log.path):
-        closers = interrupted_turn_closers(events)
+        closers = interrupted_turn_closers(events, log.header.seed_length or 0)
     return events, closers
 
 

@@ -125,3 +125,74 @@ def test_b65_earlier_turns_are_ignored() -> None:
     assert interrupted_turn_closers(session.events) == []
     session.append("turn/start", {"turn": 2})
     assert shape(closers(session)) == [INTERRUPTED]
+
+
+def spliced(session: Session, target: str, *texts: str, claim: int = 0) -> None:
+    """Put messages at the end of a list, or take some from its front for a step."""
+    data: dict[str, object] = {"target": target, "start": 0}
+    if claim:
+        data["removedCount"] = claim
+    data["inserted"] = [message_of(text) for text in texts]
+    session.append("agent/inbox/spliced", data)
+
+
+def message_of(text: str) -> dict[str, object]:
+    source = {"kind": "user"}
+    return {"id": text, "role": "user", "content": [{"type": "text", "text": text}], "source": source}
+
+
+def test_input_that_was_claimed_for_a_step_that_never_started_goes_back_to_its_list() -> None:
+    session = open_turn()
+    spliced(session, "next-step", "joins", "too")
+    spliced(session, "next-turn", "prompt")
+    spliced(session, "next-step", claim=2)
+    spliced(session, "next-turn", claim=1)
+    assert shape(closers(session)) == [
+        (
+            "agent/inbox/spliced",
+            {"target": "next-step", "start": 0, "inserted": [message_of("joins"), message_of("too")]},
+        ),
+        ("agent/inbox/spliced", {"target": "next-turn", "start": 0, "inserted": [message_of("prompt")]}),
+        INTERRUPTED,
+    ]
+
+
+def test_input_that_went_back_before_the_crash_goes_back_once() -> None:
+    session = open_turn()
+    spliced(session, "next-turn", "prompt")
+    spliced(session, "next-turn", claim=1)
+    spliced(session, "next-turn", "prompt")
+    assert shape(closers(session)) == [INTERRUPTED]
+
+
+def test_input_that_had_not_entered_its_step_when_the_log_was_cut_goes_back() -> None:
+    session = open_turn()
+    spliced(session, "next-step", "joins", "too")
+    spliced(session, "next-step", claim=2)
+    session.append("step/start", {"turn": 2, "step": 1})
+    session.append("user/message", message_of("joins"), "append")
+    assert shape(closers(session)) == [
+        ("step/end", {"turn": 2, "step": 1}),
+        ("agent/inbox/spliced", {"target": "next-step", "start": 0, "inserted": [message_of("too")]}),
+        INTERRUPTED,
+    ]
+    session.append("request/context", {"turn": 2, "step": 1, "context": {}})
+    assert [event.type for event in closers(session)] == ["step/end", "turn/end"]  # a decision left it out
+
+
+def test_what_was_canceled_or_waits_in_a_parent_does_not_go_back() -> None:
+    session = open_turn()
+    spliced(session, "next-step", "gone")
+    session.append(
+        "agent/inbox/spliced",
+        {"target": "next-step", "start": 0, "removedCount": 1, "inserted": [], "outcome": "canceled"},
+    )
+    assert shape(closers(session)) == [INTERRUPTED]
+    parent = Session("p")
+    spliced(parent, "next-turn", "of the parent")
+    length = parent.seq
+    parent.append("turn/start", {"turn": 1})
+    spliced(parent, "next-turn", "own")
+    spliced(parent, "next-turn", claim=1)
+    (back, _) = interrupted_turn_closers(parent.events, length)
+    assert back.data["inserted"] == [message_of("own")]
