@@ -11,8 +11,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-
-from dsh.cordis.records import record
+from typing import NamedTuple
 
 HOME_VARIABLE = "DSH_HOME"
 DEFAULT_LABEL = "~/.dsh"
@@ -22,8 +21,7 @@ ANONYMOUS_ID_FILE = ".anonymous-user-id"
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-@record
-class Home:
+class Home(NamedTuple):
     """One home folder. `path` is absolute; `label` is what a person reads (``~/.dsh`` or ``$DSH_HOME``)."""
 
     path: Path

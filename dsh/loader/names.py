@@ -190,6 +190,7 @@ PLUGINS: Final[Mapping[str, str]] = {
         headless="headless",
         console="console",
         event_stream="event_stream",
+        control="control.server",
     ),
 }
 

@@ -17,6 +17,7 @@ from dsh.cordis.issues import show
 from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import struct
 
+from . import names
 from .problems import Problem
 from .raw_rows import is_group_row, walk_rows
 from .yamlio import YamlList, YamlMap, detach, find_mark
@@ -24,10 +25,14 @@ from .yamlio import YamlList, YamlMap, detach, find_mark
 
 @struct
 class Layer:
-    """One list of patch items, and what it is called in messages."""
+    """One list of patch items, and what it is called in messages.
+
+    gives_way: rows it inserts are left out when there is one of the same id or plugin already.
+    """
 
     name: str
     items: Any
+    gives_way: bool = False
 
 
 @struct
@@ -162,10 +167,17 @@ class _Composer:
 
     def _insert(self, layer: Layer, into: YamlList, rows: list[Any]) -> None:
         copies = detach(rows)
+        if layer.gives_way:
+            copies = YamlList([row for row in copies if not self._has(row)])
         into.extend(copies)
         into.marks.extend([None] * (len(into) - len(copies) - len(into.marks)))
         into.marks.extend(getattr(copies, "marks", ()))
         self.adopt(copies, layer.name)
+
+    def _has(self, wanted: Mapping[str, Any]) -> bool:
+        plugin = names.short_name(str(wanted.get("name")))
+        rows = (row for _, _, row in walk_rows(self._result.rows))
+        return wanted.get("id") in self._index or any(names.short_name(str(row.get("name"))) == plugin for row in rows)
 
     def _touch(self, target: YamlMap, layer: Layer) -> None:
         origin = self._result.origins[id(target)]

@@ -1,0 +1,42 @@
+"""``dsh attach``: the console on an agent of a running daemon."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsh.cli.daemons import control_errors, home_folder
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def attach(
+    agent: Annotated[
+        str | None, typer.Argument(help="Label or session id, or a unique beginning; the only agent otherwise.")
+    ] = None,
+    tail: Annotated[int, typer.Option(min=0, help="Earlier messages to show.")] = 6,
+) -> None:
+    """Talk to an agent of a running daemon: its answers appear here, what is typed goes there.
+
+    Ctrl-C stops the running turn, Ctrl-D detaches and the daemon goes on.
+    """
+    import asyncio
+
+    from dsh.interfaces.control.client import find_agent
+
+    with control_errors():
+        target = find_agent(home_folder(), agent)
+    from dsh.interfaces.control.remote import RemoteConsole
+
+    try:
+        code = asyncio.run(_run(RemoteConsole, target, tail))
+    except KeyboardInterrupt:
+        code = 130
+    raise typer.Exit(code)
+
+
+async def _run(console: type, target: object, tail: int) -> int:
+    code: int = await console(target, tail).run()
+    return code

@@ -1,0 +1,26 @@
+"""``dsh cancel``: stop the turn that an agent of a running daemon is in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsh.cli.daemons import control_errors, home_folder
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def cancel(
+    agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the prompts that wait, too.")] = False,
+) -> None:
+    """Stop the running turn; prompts that wait stay in the queue."""
+    from dsh.interfaces.control.client import find_agent
+
+    with control_errors():
+        target = find_agent(home_folder(), agent)
+        with target.client() as client:
+            answer = client.send("POST", target.path("/cancel"), {"keepQueue": not drop})
+    typer.echo(f"cancelled the turn of {target.name}" if answer["cancelled"] else f"{target.name} was not working")

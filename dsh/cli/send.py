@@ -1,0 +1,63 @@
+"""``dsh send``: a prompt for an agent of a running daemon."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dsh.cli.daemons import control_errors, home_folder
+from dsh.cli.output import fail
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def send(
+    agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
+    text: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
+    steer: Annotated[bool, typer.Option("--steer", help="Into the running turn, at its next step.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the turn; print its final text.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Send a prompt to an agent; prints the message's id.
+
+    It waits for its turn if the agent works. With --wait the exit code is 0 when that turn completed.
+    """
+    import json
+
+    from dsh.interfaces.control.client import DaemonGoneError, find_agent
+    from dsh.interfaces.control.following import PromptWatch
+
+    if text == "-":
+        text = sys.stdin.read()
+    if not text.strip():
+        fail("the prompt is empty", 2)
+    with control_errors():
+        target = find_agent(home_folder(), agent)
+        with target.client() as client:
+            body = {"content": text, "mode": "steer" if steer else "next-turn"}
+            answer = client.send("POST", target.path("/prompt"), body)
+            sent = {"sessionId": target.session_id, "messageId": answer["messageId"]}
+            if not wait:
+                typer.echo(json.dumps(sent) if as_json else answer["messageId"])
+                return
+            watch = PromptWatch(answer["messageId"])
+            for frame in client.stream(target.session_id, answer["seq"] - 1):
+                if watch.see(frame):
+                    break
+            else:
+                raise DaemonGoneError(f"{target.daemon.name} ended before the turn did")
+    if as_json:
+        typer.echo(json.dumps({**sent, "status": watch.status, "output": watch.output, "error": watch.error}))
+    elif watch.output or watch.status == "completed":
+        typer.echo(watch.output)
+    if watch.error is not None:
+        fail(f"{watch.error['code']}: {watch.error['message']}")
+    if watch.status == "discarded":
+        fail("the prompt was taken out of the queue unread")
+    if watch.status == "parked":
+        fail("the agent stopped working with the prompt still in its queue")
+    if watch.status != "completed":
+        fail(f"the turn ended as {watch.status}")

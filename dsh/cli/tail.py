@@ -1,0 +1,90 @@
+"""``dsh tail``: what happens in a session, as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from dsh.cli.daemons import control_errors, home_folder
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def tail(
+    agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="SEQ", help="Begin with this event of the log.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line an event.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Leave when the daemon ends.")] = False,
+) -> None:
+    """Show the events of a session until Ctrl-C.
+
+    An agent that a restarted daemon opens again is followed further. A session that no daemon has open is printed from
+    its log, and that is all.
+    """
+    from dsh.interfaces.control.client import ControlError, find_agent
+
+    show = _printer(as_json)
+    home = home_folder()
+    try:
+        target = find_agent(home, agent)
+    except ControlError as error:
+        stored = None if error.exit_code == 2 else _stored(agent)
+        if stored is None:
+            with control_errors():
+                raise
+        session_id, log = stored
+        typer.echo(f"dsh: session {session_id} is not open; this is its log", err=True)
+        for event in log[start or 0 :]:
+            show(session_id, event.to_wire())
+        return
+    from dsh.interfaces.control.events import Follower
+
+    def say(text: str) -> None:
+        typer.echo(f"dsh: {text}", err=True)
+
+    follower = Follower(home, target, agent, None if start is None else start - 1, wait=not no_wait, say=say)
+    try:
+        with control_errors():
+            for frame in follower.frames():
+                if frame["type"] == "session/event":
+                    show(frame["sessionId"], frame["event"])
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _printer(as_json: bool) -> Callable[[str, Any], None]:
+    if as_json:
+        import json
+
+        def as_line(session_id: str, event: Any) -> None:
+            line = {"type": "session_event", "sessionId": session_id, "event": event}
+            print(json.dumps(line, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+        return as_line
+    from dsh.interfaces.screen import PlainScreen
+    from dsh.interfaces.transcript import Transcript
+
+    transcript = Transcript(PlainScreen())
+    return lambda _, event: transcript.event(event["type"], event["data"])
+
+
+def _stored(reference: str) -> tuple[str, Any] | None:
+    """The log of a stored session; None when there is none of that name."""
+    from dsh.cli.sessions import session_root
+    from dsh.cordis.errors import HarnessError
+    from dsh.sessions.loading import repaired
+    from dsh.sessions.log_file import read_log
+    from dsh.sessions.stored import resolve_stored
+
+    try:
+        entry = resolve_stored(session_root(), reference)
+        log = read_log(entry.path, entry.id)
+        events, closers = repaired(log, frozenset())
+    except (OSError, HarnessError):
+        return None
+    return entry.id, [*events, *closers]

@@ -1,0 +1,299 @@
+"""The commands' side of the control API: which daemons there are, one request to one of them, its live events.
+
+Imports httpx and nothing of the runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import httpx
+
+from .run_folder import Entry, find_entries, is_gone
+
+ANSWER_SECONDS: Final = 3.0
+"""How long a daemon may take to say who it is: it never has to wait for anything to do so."""
+
+REQUEST_SECONDS: Final = 60.0
+SILENCE_SECONDS: Final = 40.0
+"""A stream that is silent for so long has lost its daemon: there is a sign of life every 15 seconds."""
+
+
+class ControlError(Exception):
+    """What went wrong, as a sentence for a person; `exit_code` of the command that says it."""
+
+    def __init__(self, message: str, exit_code: int = 1, code: str = "FAILED") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.code = code
+
+
+class DaemonGoneError(ControlError):
+    """The daemon ended."""
+
+
+class NoAnswerError(ControlError):
+    """The daemon is there and does not answer."""
+
+
+class Daemon(NamedTuple):
+    """One daemon. status: its own account; None when it does not answer."""
+
+    entry: Entry
+    status: dict[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"daemon {self.entry.pid} ({show_path(self.entry.config)})"
+
+    @property
+    def agents(self) -> list[dict[str, Any]]:
+        """Its agents as it describes them."""
+        return [] if self.status is None else list(self.status["agents"])
+
+
+class Target(NamedTuple):
+    """An agent of a daemon."""
+
+    daemon: Daemon
+    agent: dict[str, Any]
+
+    @property
+    def session_id(self) -> str:
+        session_id: str = self.agent["sessionId"]
+        return session_id
+
+    @property
+    def name(self) -> str:
+        """The label, or the session's id."""
+        return str(self.agent.get("label") or self.agent["sessionId"])
+
+    def client(self) -> Client:
+        """A connection to its daemon."""
+        return Client(self.daemon.entry)
+
+    def path(self, rest: str = "") -> str:
+        """The API path of its session."""
+        return f"/api/sessions/{quote(self.session_id, safe='')}{rest}"
+
+
+def show_path(path: str) -> str:
+    """A path with the user's folder as `~`, or relative to where we are."""
+    here = os.getcwd() + os.sep
+    if path.startswith(here):
+        return path[len(here) :]
+    user = os.path.expanduser("~")
+    return "~" + path[len(user) :] if user != "/" and path.startswith(user + os.sep) else path
+
+
+# -- one daemon -------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """Requests to one daemon. A context manager."""
+
+    def __init__(self, entry: Entry, seconds: float = REQUEST_SECONDS) -> None:
+        self._entry = entry
+        transport = httpx.HTTPTransport(uds=entry.socket, verify=False)
+        limits = httpx.Timeout(seconds, connect=ANSWER_SECONDS)
+        self._http = httpx.Client(transport=transport, base_url="http://dsh", timeout=limits, trust_env=False)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The answer to a GET. Raises ControlError."""
+        return self._ask("GET", path, params=query)
+
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer to a request that changes something. Raises ControlError."""
+        return self._ask(method, path, json={} if body is None else body)
+
+    def _ask(self, method: str, path: str, **more: Any) -> Any:
+        with self._explained():
+            response = self._http.request(method, path, **more)
+            if response.is_error:
+                raise _refusal(response)
+            return response.json()
+
+    def stream(self, session_id: str, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Live frames of one session; after: the seq of the last event already known, -1 for none.
+
+        Ends when the daemon ends the stream in good order. Raises ControlError, DaemonGoneError.
+        """
+        query: dict[str, Any] = {"sessions": session_id}
+        if after is not None:
+            query["after"] = f"{quote(session_id, safe='/: ')}:{after}"
+        limits = httpx.Timeout(SILENCE_SECONDS, connect=ANSWER_SECONDS)
+        with self._explained(), self._http.stream("GET", "/api/stream", params=query, timeout=limits) as response:
+            if response.is_error:
+                response.read()
+                raise _refusal(response)
+            parser = FrameParser()
+            for data in response.iter_raw():
+                yield from parser.feed(data)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        entry = self._entry
+        try:
+            yield
+        except httpx.TimeoutException:
+            text = (
+                f"daemon {entry.pid} does not answer; if it was stopped by a signal, "
+                f"`kill -CONT {entry.pid}` lets it go on"
+            )
+            raise NoAnswerError(text) from None
+        except httpx.TransportError:
+            raise DaemonGoneError(f"daemon {entry.pid} ended") from None
+
+
+class FrameParser:
+    """Takes a stream of server-sent events apart."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The frames that `data` completes. Split at line feeds alone: JSON may hold other line separators."""
+        *whole, self._rest = (self._rest + data).split(b"\n\n")
+        for block in whole:
+            for line in block.split(b"\n"):
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+
+
+def _refusal(response: httpx.Response) -> ControlError:
+    try:
+        error = response.json()["error"]
+        return ControlError(error["message"], code=error["code"])
+    except (ValueError, KeyError, TypeError):
+        return ControlError(f"the daemon answered with status {response.status_code}")
+
+
+def status_of(entry: Entry) -> Daemon | None:
+    """A daemon's own account; None when it is gone, or another one answers under its name."""
+    try:
+        with Client(entry, ANSWER_SECONDS) as client:
+            status = client.get("/api/status")
+    except DaemonGoneError:
+        return None if is_gone(entry) else Daemon(entry, None)
+    except ControlError:  # no answer, or none that we understand
+        return Daemon(entry, None)
+    return Daemon(entry, status) if status.get("runId") == entry.run_id else None
+
+
+# -- all daemons ------------------------------------------------------------------------------------------------------
+
+
+def find_daemons(home: Path | str) -> list[Daemon]:
+    """Every daemon of a home folder, oldest first, with those that do not answer."""
+    entries = find_entries(home)
+    if len(entries) < 2:
+        found: Sequence[Daemon | None] = [status_of(entry) for entry in entries]
+    else:
+        with ThreadPoolExecutor(min(len(entries), 16)) as pool:
+            found = list(pool.map(status_of, entries))
+    return [daemon for daemon in found if daemon is not None]
+
+
+def running_daemons(home: Path | str) -> list[Daemon]:
+    """The daemons that answer. Raises ControlError when there is none."""
+    daemons = find_daemons(home)
+    if not daemons:
+        raise ControlError("no daemon is running; start one with `dsh run`", code="NO_DAEMON")
+    answering = [daemon for daemon in daemons if daemon.status is not None]
+    if not answering:
+        first = daemons[0].entry.pid
+        text = f"{daemons[0].name} does not answer; if it was stopped by a signal, `kill -CONT {first}` lets it go on"
+        raise ControlError(text, code="NO_ANSWER")
+    return answering
+
+
+def find_agent(home: Path | str, reference: str | None) -> Target:
+    """The agent with that label or session id, or the only one either of which begins with it; without a reference
+    the only agent there is.
+
+    Raises ControlError: exit code 2 and the candidates when several are meant.
+    """
+    targets = [Target(daemon, agent) for daemon in running_daemons(home) for agent in daemon.agents]
+    if reference is None:
+        found = targets
+    else:
+        names = [(target, [str(target.agent.get("label") or ""), target.session_id]) for target in targets]
+        found = [target for target, own in names if reference in own]
+        found = found or [t for t, own in names if reference and any(name.startswith(reference) for name in own)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        what = "several agents are running" if reference is None else f'"{reference}" may be several agents'
+        raise ControlError("\n  ".join([f"{what}; name one:", *map(_candidate, found)]), 2, "AMBIGUOUS")
+    if reference is None:
+        raise ControlError("no running daemon has an agent", code="NO_AGENT")
+    known = ", ".join(sorted({target.name for target in targets})) or "(none)"
+    text = f'no running daemon has an agent or session "{reference}" open; agents: {known}'
+    raise ControlError(text, code="NO_AGENT")
+
+
+def find_daemon(home: Path | str, reference: str | None) -> Daemon:
+    """The daemon with that pid or composition, or of that agent; without a reference the only one there is.
+
+    Raises ControlError: exit code 2 and the candidates when several are meant.
+    """
+    daemons = find_daemons(home)
+    if reference is not None:
+        path = os.path.realpath(reference)
+        found = [
+            daemon
+            for daemon in daemons
+            if str(daemon.entry.pid) == reference or os.path.realpath(daemon.entry.config) == path
+        ]
+        if not found:
+            return find_agent(home, reference).daemon
+        daemons = found
+    if len(daemons) > 1:
+        names = [f"{daemon.entry.pid}  {show_path(daemon.entry.config)}" for daemon in daemons]
+        raise ControlError("\n  ".join(["several daemons are running; name one:", *names]), 2, "AMBIGUOUS")
+    if not daemons:
+        raise ControlError("no daemon is running", code="NO_DAEMON")
+    return daemons[0]
+
+
+def _candidate(target: Target) -> str:
+    label = target.agent.get("label") or "-"
+    return f"{label}  {target.session_id}  in {target.daemon.name}"
+
+
+def wait_for_end(entry: Entry, seconds: float | None) -> bool:
+    """Wait until a daemon's process has ended; False when it has not within `seconds` (None: without limit)."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    if hasattr(os, "pidfd_open"):
+        try:
+            process = os.pidfd_open(entry.pid)
+        except OSError:
+            return True
+        try:
+            ended, _, _ = select.select([process], [], [], seconds)
+            return bool(ended)
+        finally:
+            os.close(process)
+    while deadline is None or time.monotonic() < deadline:
+        with suppress(ProcessLookupError):
+            os.kill(entry.pid, 0)
+            time.sleep(0.05)
+            continue
+        return True
+    return False

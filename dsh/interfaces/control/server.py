@@ -1,0 +1,144 @@
+"""Row ``control``, mounted by ``dsh run``: opens the sockets of the control API and notes the daemon.
+
+Opening costs a few system calls. Everything that answers is imported when the first client has sent something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import ConfigModel, Context, HarnessError, Service, field, owned
+
+from .run_folder import Entry, RunFolderError, host_name, listen, open_run_folder, publish, withdraw
+
+if TYPE_CHECKING:
+    from dsh.cordis import Disposer
+
+    from .doors import Door
+    from .routes import Api, Route
+
+
+class Config(ConfigModel):
+    """Where the API is served besides the Unix socket."""
+
+    port: int | None = field(
+        None, min=0, max=65535, description="Loopback TCP port, guarded by a token; 0 picks a free one"
+    )
+
+
+class Control(Service, name="control"):
+    """The control API of this process. A run goes on without it when no socket can be opened."""
+
+    def __init__(self, ctx: Context, config: Config) -> None:
+        self._port: int | None = ctx.get("controlPort")
+        if self._port is None:
+            self._port = config.port
+        self.run_id = os.urandom(8).hex()
+        self.started_at = time.time_ns() // 1_000_000
+        self.url: str | None = None
+        self.socket_path: str | None = None
+        self.extra: list[Route] = []
+        self._token = ""
+        self._api: Api | None = None
+
+    async def start(self) -> None:
+        """Open the sockets and write the entry."""
+        try:
+            folder = open_run_folder(Path(self.ctx.get("dshHomePath")))
+            sock, self.socket_path = listen(folder, self.run_id)
+        except RunFolderError as error:
+            self.ctx.logger.warning("this run cannot be controlled from other terminals: %s", error)
+            return
+        entry = Entry("", os.getpid(), self.run_id, self.socket_path, host_name(), self.config_path, os.getcwd(), 0)
+        self.ctx.defer(lambda: withdraw(entry))
+        _close_in_children(sock)
+        server = await asyncio.start_unix_server(self._connected_here, sock=sock)
+        self.ctx.defer(server.close)
+        if self._port is not None:
+            await self._listen_on_tcp(self._port)
+        entry = entry._replace(started_at=self.started_at, url=self.url)
+        try:
+            entry = publish(folder, entry)
+        except RunFolderError as error:
+            self.ctx.logger.warning("this run cannot be controlled from other terminals: %s", error)
+
+    async def _listen_on_tcp(self, port: int) -> None:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            sock.close()
+            raise HarnessError(f"TCP port {port} cannot be opened: {error.strerror}", code="NO_PORT") from error
+        _close_in_children(sock)
+        self._token = os.urandom(24).hex()
+        self.url = f"http://127.0.0.1:{sock.getsockname()[1]}/#token={self._token}"
+        server = await asyncio.start_server(self._connected_on_tcp, sock=sock)
+        self.ctx.defer(server.close)
+        print(f"dsh: control on {self.url}", file=sys.stderr, flush=True)
+
+    @owned
+    def serve(self, caller: Context, route: Route) -> Disposer:
+        """Answer one more route while the calling plugin is there."""
+
+        def setup() -> Any:
+            self.extra.append(route)
+            return lambda: self.extra.remove(route)
+
+        return caller.effect(setup, f"control.serve({route.method} {route.path})")
+
+    @property
+    def config_path(self) -> str:
+        """The composition's file."""
+        loader = self.ctx.get("loader")
+        source = loader.root_source if loader is not None else None
+        return str(source.path) if source is not None and source.path is not None else ""
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def _connected_here(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.ctx.spawn(self._serve, reader, writer, None, name="control connection")
+
+    def _connected_on_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = writer.get_extra_info("sockname")[1]
+        self.ctx.spawn(self._serve, reader, writer, port, name="control connection")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int | None) -> None:
+        try:
+            first = await reader.read(65536)
+            if not first:
+                return  # somebody only looked whether we are there
+            from .connection import serve_connection
+            from .doors import SocketDoor, TokenDoor
+            from .routes import Api
+
+            if self._api is None:
+                self._api = Api(self.ctx, self)
+            door: Door = SocketDoor() if port is None else TokenDoor(port, self._token)
+            if door.admits(writer.get_extra_info("socket")):
+                await serve_connection(reader, writer, first, door, self._api.handle)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+def _close_in_children(sock: socket.socket) -> None:
+    """A forked child shares the socket: it would keep it open after our death and answer nobody."""
+    ours = weakref.ref(sock)
+
+    def in_child() -> None:
+        left = ours()
+        if left is not None:
+            with suppress(OSError):
+                left.close()
+
+    os.register_at_fork(after_in_child=in_child)

@@ -1,0 +1,198 @@
+"""What can be asked of sessions, open or stored: list, open, look, change, read, fork, delete."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
+from dsh.core.agents import Agents
+from dsh.core.fork import fork_prefix
+from dsh.core.seams import SessionPersistence
+from dsh.core.session import EventsView, Session
+from dsh.llm.service import Llm
+from dsh.loader.boot import when_started
+
+from .frames import queue_of
+from .host_api import agents_of
+from .messages import ApiError, Request, Response, only_fields, text_field
+
+if TYPE_CHECKING:
+    from dsh.core.session_event import SessionEvent
+    from dsh.core.session_header import SessionHeader
+
+    from .routes import Api
+
+PAGE: Final = 100
+LARGEST_PAGE: Final = 1000
+LARGEST_EVENT_PAGE: Final = 5000
+
+
+async def listing(api: Api, request: Request) -> Response:
+    """Sessions, open ones first, then the stored ones with the latest activity first; a page at a time.
+
+    `cwd`: of that workspace. `q`: id, title or workspace hold this text. `cursor`: the `next` of the page before.
+    """
+    limit = request.number("limit", PAGE, LARGEST_PAGE) or PAGE
+    cwd, text, cursor = request.value("cwd"), (request.value("q") or "").lower(), request.value("cursor")
+    persistence = api.ctx.get(SessionPersistence)
+    headers: dict[str, SessionHeader] = {session.id: session.header for session in api.sessions.list()}
+    for header in await persistence.list() if persistence is not None else ():
+        headers.setdefault(header.id, header)
+    known = {agent["sessionId"]: agent for agent in agents_of(api)}
+    rows = [_row(header, known.get(session_id)) for session_id, header in headers.items()]
+    rows = [row for row in rows if (cwd is None or row["cwd"] == cwd) and _matches(row, text)]
+    ids = [row["sessionId"] for row in rows]
+    start = ids.index(cursor) + 1 if cursor in ids else 0
+    page = rows[start : start + limit]
+    return Response(body={"sessions": page, "next": ids[start + limit - 1] if len(rows) > start + limit else None})
+
+
+def _row(header: SessionHeader, agent: Mapping[str, Any] | None) -> dict[str, Any]:
+    row = {"sessionId": header.id, "createdAt": header.created_at, "cwd": header.cwd, "origin": header.origin}
+    row |= {"parentSession": header.parent_session, "live": agent is not None}
+    if agent is not None:
+        row |= {name: agent.get(name) for name in ("label", "status", "title", "model", "queued", "lastSeq")}
+    return row
+
+
+def _matches(row: Mapping[str, Any], text: str) -> bool:
+    return not text or any(text in str(row.get(name) or "").lower() for name in ("sessionId", "title", "cwd", "label"))
+
+
+async def create(api: Api, request: Request) -> Response:
+    """Open a session: a fresh one `{cwd?, model?}`, or a stored one `{resume}`."""
+    body = request.json()
+    only_fields(body, "cwd", "model", "resume", "preset")
+    if body.get("preset") is not None:
+        raise ApiError(501, "NO_PRESETS", "no row of this composition provides agent presets")
+    api.refuse_while_draining()
+    await when_started(api.ctx)
+    options = _route(api, body.get("model"))
+    resume = text_field(body, "resume")
+    loop = api.loop
+    if resume is not None:
+        if api.agents.get(resume) is not None:
+            raise ApiError(409, "ALREADY_OPEN", f'session "{resume}" is open in this daemon already')
+        await loop.resume(loop.ctx, ResumeAgentOptions(resume, options, restore_route=True))
+        return Response(201, {"sessionId": resume})
+    cwd = text_field(body, "cwd") or os.getcwd()
+    if not os.path.isabs(cwd) or not os.path.isdir(cwd):
+        raise ApiError(400, "BAD_CWD", f"cwd must be the absolute path of a folder, not {cwd}")
+    session_id = f"session-{uuid.uuid4()}"
+    await loop.create_agent(loop.ctx, CreateAgentOptions(session_id, {"cwd": cwd}, agent_options=options))
+    return Response(201, {"sessionId": session_id})
+
+
+def _route(api: Api, model: Any) -> AgentOptions:
+    """The route of a request's `model`, written "provider/model"; the default one without it."""
+    if model is None:
+        return AgentOptions()
+    provider, _, name = model.partition("/") if isinstance(model, str) else ("", "", "")
+    if not provider or not name:
+        raise ApiError(400, "BAD_MODEL", f'model must be written "provider/model", not {model!r}')
+    llm: Llm = api.service(Llm)
+    reason = llm.usable(provider)
+    if reason is not None:
+        raise ApiError(422, "UNUSABLE_MODEL", reason)
+    return AgentOptions(provider, name)
+
+
+async def show(api: Api, request: Request, session_id: str) -> Response:
+    """One session: header, state, queue, folded values, and the seq all of that is as of."""
+    agents = api.ctx.get(Agents)
+    agent = None if agents is None else agents.get(session_id)
+    header, events = await _log(api, session_id)
+    described = next((each for each in agents_of(api) if each["sessionId"] == session_id), None)
+    data = {**_row(header, described), "header": header.to_wire(), "asOfSeq": len(events) - 1, "projections": {}}
+    if agent is not None:
+        data["queue"] = queue_of(agent)
+        if (projections := api.ctx.get("sessionProjections")) is not None:
+            snapshot = projections.snapshot(agent.session)
+            data["projections"], data["asOfSeq"] = snapshot.values, snapshot.as_of_seq
+    return Response(body=data)
+
+
+async def change(api: Api, request: Request, session_id: str) -> Response:
+    """Change an open session: `{title?, model?, mode?}`; a model of null means the default one again."""
+    body = request.json()
+    only_fields(body, "title", "model", "mode")
+    if "mode" in body:
+        raise ApiError(501, "NO_MODES", "no row of this composition provides permission modes")
+    agent = await api.agent(session_id)
+    title = text_field(body, "title")
+    titles = api.ctx.get("sessionTitle")
+    if title is not None and titles is None:
+        raise ApiError(501, "NO_TITLES", "no row of this composition provides titles (session-title)")
+    if "model" in body:
+        route = _route(api, body["model"])
+        agent.options = AgentOptions(route.provider, route.model, agent.options.max_tokens)
+    if title is not None:
+        titles.rename(agent.session, title)
+    return await show(api, request, session_id)
+
+
+async def delete(api: Api, request: Request, session_id: str) -> Response:
+    """Remove a session and its log. One that belongs to an agent of the composition stays."""
+    loop = api.loop
+    if any(session_id == configured for _, configured in loop.configured.sessions()):
+        text = f'session "{session_id}" belongs to an agent of the composition; take that out of the file first'
+        raise ApiError(409, "CONFIGURED", text)
+    found = False
+    for lifecycle in list(loop.lifecycles):
+        if lifecycle.session_id == session_id:
+            await lifecycle.dispose()
+            found = True
+    try:
+        await api.persistence.delete(session_id)
+    except Exception as error:
+        if not (found and getattr(error, "code", "") == "SESSION_NOT_FOUND"):  # an open one without a log is gone now
+            raise
+    return Response(body={})
+
+
+async def events(api: Api, request: Request, session_id: str) -> Response:
+    """A page of the log: `from` (seq), `limit`, `view` "all" or "surface" (what the model's conversation holds)."""
+    start, limit = request.number("from", 0), request.number("limit", PAGE * 5, LARGEST_EVENT_PAGE) or 1
+    view = request.value("view") or "all"
+    if view not in ("all", "surface"):
+        raise ApiError(400, "BAD_REQUEST", f"view must be surface or all, not {view!r}")
+    header, log = await _log(api, session_id)
+    if view == "surface":
+        live = api.sessions.get(session_id)
+        session = live or Session(session_id, header=header, seed=list(log), seed_source="persistence")
+        chosen: Sequence[SessionEvent] = [log[seq] for seq in session.surface.nodes if start <= seq < len(log)]
+        page = chosen[:limit]
+        following = chosen[limit].seq if len(chosen) > limit else None
+    else:
+        page = log[start : start + limit]
+        following = start + limit if start + limit < len(log) else None
+    data = {"sessionId": session_id, "events": [event.to_wire() for event in page], "next": following}
+    return Response(body={**data, "lastSeq": len(log) - 1})
+
+
+async def fork(api: Api, request: Request, session_id: str) -> Response:
+    """Open a session that begins with this one's events up to `boundary` (a seq outside of any turn; default: all)."""
+    body = request.json()
+    only_fields(body, "boundary")
+    api.refuse_while_draining()
+    header, log = await _log(api, session_id)
+    view = log if isinstance(log, EventsView) else EventsView(list(log))
+    prefix = fork_prefix(session_id, view, body.get("boundary"))
+    child = f"session-{uuid.uuid4()}"
+    meta = {"cwd": header.cwd, "parentSession": session_id, "seedLength": len(prefix)}
+    agent = api.agents.get(session_id)
+    options = agent.options if agent is not None else AgentOptions()
+    loop = api.loop
+    await loop.create_agent(loop.ctx, CreateAgentOptions(child, meta, seed=prefix, agent_options=options))
+    return Response(201, {"sessionId": child, "seedLength": len(prefix)})
+
+
+async def _log(api: Api, session_id: str) -> tuple[SessionHeader, Sequence[SessionEvent]]:
+    """Header and events of a session, from memory if it is open. Raises what the store raises."""
+    live = api.sessions.get(session_id)
+    if live is not None:
+        return live.header, live.events
+    return await api.persistence.inspect(session_id)
