@@ -34,17 +34,19 @@ STRAY_SECONDS = 1.0
 class Launch:
     """What a command wants to run: a file, the user's layers over it, and a layer of the command's own.
 
-    ``rows`` are added by the command (``{id, name, config}``); ``changes`` are patch items it needs; ``values`` are
-    root values that plugins may read; ``follow`` says whether edits of files are taken over; ``task`` that there
-    is something to finish, so that every signal which ends it earlier is a failure; ``stdout`` is given when standard
-    output carries lines for programs, ``last_line`` when they end with one that says what came of the run, ``stdin``
-    when a client on the other side of it is served: its end is the end of the run.
+    ``rows`` are added by the command (``{id, name, config}``), ``defaults`` too, unless the file has such a row of its
+    own; ``changes`` are patch items it needs; ``values`` are root values that plugins may read; ``follow`` says whether
+    edits of files are taken over; ``task`` that there is something to finish, so that every signal which ends it
+    earlier is a failure; ``stdout`` is given when standard output carries lines for programs, ``last_line`` when they
+    end with one that says what came of the run, ``stdin`` when a client on the other side of it is served: its end is
+    the end of the run.
     """
 
     config: Path
     patches: Sequence[Path] = ()
     sets: Sequence[str] = ()
     rows: Sequence[Mapping[str, Any]] = ()
+    defaults: Sequence[Mapping[str, Any]] = ()
     changes: Sequence[Mapping[str, Any]] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     follow: bool = True
@@ -117,6 +119,9 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
 
     signals = Signals(task=launch.task, server=launch.stdin is not None)
     items = [*launch.changes, *([{"insert": list(launch.rows)}] if launch.rows else [])]
+    layers = [Layer("the command line", items)] if items else []
+    if launch.defaults:
+        layers.append(Layer("the command line", [{"insert": list(launch.defaults)}], gives_way=True))
 
     def prepare(root: Context) -> None:
         app_exit: AppExit = root["appExit"]
@@ -138,7 +143,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         launch.config,
         overlays=launch.patches,
         sets=launch.sets,
-        inline=[Layer("the command line", items)] if items else (),
+        inline=layers,
         environment=environment,
         home=home,
         prepare=prepare,

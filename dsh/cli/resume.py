@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsh.cli.output import fail
-from dsh.cli.run import FORMATS
+from dsh.cli.run import CONTROL, FORMATS
 
 if TYPE_CHECKING:
     from dsh.cli.last_line import LastLine
@@ -112,10 +112,10 @@ def _continue(
     values = {"configuredAgentIdentities": {label: {"id": entry.id, "resume": True, "restoreRoute": True}}}
     if line.out is None:
         front: dict[str, Any] = {"id": "console", "name": "dsh-console", "config": {"agent": label, "tail": TAIL}}
-        return run(Launch(config, patches, sets, [front], changes, values))
+        return run(Launch(config, patches, sets, [front], [CONTROL], changes, values))
     given = {"output": output, "agent": label, "requireAgents": True}
     front = {"id": "event-stream", "name": "dsh-event-stream", "config": given}
-    return run(Launch(config, patches, sets, [front], changes, values, stdout=line.out, last_line=line))
+    return run(Launch(config, patches, sets, [front], [CONTROL], changes, values, stdout=line.out, last_line=line))
 
 
 def _labels(config: Any) -> list[str]:

@@ -13,6 +13,9 @@ app = typer.Typer(rich_markup_mode=None)
 
 FORMATS = ("text", "json", "stream-json")
 
+CONTROL = {"id": "control", "name": "dsh-control"}
+"""The row by which other terminals reach the run, unless the file has its own."""
+
 
 @app.command()
 def run(
@@ -29,6 +32,9 @@ def run(
     no_watch: Annotated[bool, typer.Option("--no-watch", help="Do not follow edits of files.")] = False,
     cwd: Annotated[Path | None, typer.Option(help="Work in this folder.")] = None,
     output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
+    control_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Control API on this loopback TCP port too; 0 picks one.")
+    ] = None,
 ) -> None:
     """Load the plugin graph, start its agents and follow edits.
 
@@ -55,6 +61,9 @@ def run(
             front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
         launch = Launch(config, patches, set_ or (), [front], stdout=line.out, last_line=line)
         launch.follow, launch.task = not no_watch, exit_when_idle
+        launch.defaults = [CONTROL]
+        if control_port is not None:
+            launch.values = {"controlPort": control_port}
         raise typer.Exit(host(launch))
 
 
