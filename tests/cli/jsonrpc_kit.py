@@ -31,7 +31,7 @@ ROWS = """\
 - {id: subprocess, name: dsh-subprocess-local}
 - {id: bash, name: dsh-bash-local, config: {graceMs: 300}}
 - {id: shell-env, name: dsh-shell-env}
-- {id: persistence, name: dsh-session-persistence-jsonl, config: {root: !!js env.DSH_SESSION_ROOT || dshHomePath('sessions')}}
+- {id: persistence, name: dsh-session-persistence-jsonl, config: {compression: none, root: !!js env.DSH_SESSION_ROOT || dshHomePath('sessions')}}
 - {id: sdk-jsonrpc-server, name: dsh-sdk-jsonrpc-server}
 """  # noqa: E501
 
@@ -51,8 +51,9 @@ class Runtime:
         self.process = process
         self.place = place
         self.frames: list[Any] = []
-        self.raw = b""
+        self.raw = bytearray()
         self.err = ""
+        self.killed = False
         self._seen = 0
         self._ids = 0
         self._news = asyncio.Condition()
@@ -62,15 +63,20 @@ class Runtime:
 
     async def _read_out(self) -> None:
         assert self.process.stdout is not None
-        rest = b""
+        rest: list[bytes] = []
         while chunk := await self.process.stdout.read(65536):
             await self.paused.wait()
             self.raw += chunk
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, left = chunk.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*rest, lines[0]])
+                rest = []
+            rest.append(left)
             async with self._news:
                 self.frames += [json.loads(line) for line in lines]  # fails for anything that is no frame
                 self._news.notify_all()
-        assert rest == b""
+        if not self.killed:
+            assert b"".join(rest) == b""
         async with self._news:
             self._news.notify_all()
 
@@ -191,6 +197,11 @@ class Runtime:
         assert self.process.stdin is not None
         self.process.stdin.close()
 
+    def kill(self) -> None:
+        """End it the hard way; its last line may be cut."""
+        self.killed = True
+        self.process.kill()
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
@@ -227,8 +238,15 @@ async def runtime(
         yield running
     finally:
         if process.returncode is None:
-            process.kill()
+            running.kill()
         await running.finish()
+
+
+async def stored(place: Place, session_id: str, text: str) -> None:
+    """Wait until the log of a session holds ``text``."""
+    async with asyncio.timeout(TIMEOUT):
+        while not any(text in log.read_text() for log in place.home.glob(f"sessions/*/{session_id}/session.jsonl")):
+            await asyncio.sleep(0.1)
 
 
 def alive(pid: int) -> bool:
@@ -247,4 +265,4 @@ async def gone(pid: int) -> None:
             await asyncio.sleep(0.01)
 
 
-__all__ = ["AGENT", "COMMAND", "PROFILE", "ROWS", "RpcFailure", "Runtime", "alive", "gone", "runtime"]
+__all__ = ["AGENT", "COMMAND", "PROFILE", "ROWS", "RpcFailure", "Runtime", "alive", "gone", "runtime", "stored"]
