@@ -196,20 +196,16 @@ class AcpServer:
         return await list_sessions(self._ctx, params)
 
     async def _set_model(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        await self._choose(self._session(params), text_in(params, "modelId"))
+        session = self._session(params)
+        session.choose(chosen_route(self._llm, text_in(params, "modelId"), session.options))
         return {}
 
     async def _set_option(self, params: Mapping[str, Any]) -> dict[str, Any]:
         session = self._session(params)
         if text_in(params, "configId") != OPTION:
             raise invalid_params(f"unknown configuration option: {params['configId']}")
-        await self._choose(session, text_in(params, "value"))
+        session.choose(chosen_route(self._llm, text_in(params, "value"), session.options))
         return {"configOptions": (await self._about(session)).get("configOptions", [])}
-
-    async def _choose(self, session: AcpSession, model_id: str) -> None:
-        session.options = chosen_route(self._llm, model_id, session.options)
-        if session.agent is not None:
-            session.agent.options = session.options
 
     async def _about(self, session: AcpSession) -> dict[str, Any]:
         """What an opened session says about itself besides its id."""

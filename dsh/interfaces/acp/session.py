@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dsh.cordis import AbortController
 from dsh.core.agent import AgentOptions
-from dsh.core.agent_events import AgentError
+from dsh.core.agent_events import AgentError, AgentRequest
 from dsh.core.session_store import SessionAppended
 
 from .outbox import Outbox
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dsh.cordis import Context
     from dsh.core.agent import Agent, AgentHandle
     from dsh.core.session_event import SessionEvent
+    from dsh.llm.call_config import CallConfig
 
 USER = {"kind": "user"}
 
@@ -74,6 +76,8 @@ class AcpSession:
         self.outbox = outbox
         self.view = view
         self.handle: AgentHandle | None = None
+        self.chosen: tuple[str, str] | None = None
+        """Provider and model that the client asked for."""
         self.prompt: Prompt | None = None
 
     @property
@@ -85,6 +89,13 @@ class AcpSession:
         """Follow the agent that is being made in ``agent_ctx``."""
         agent_ctx.on(SessionAppended, self._appended)
         agent_ctx.on(AgentError, self._failed)
+        agent_ctx.on(AgentRequest, self._route)
+
+    def choose(self, options: AgentOptions) -> None:
+        """Use the model of ``options`` from the next request on."""
+        assert options.provider is not None and options.model is not None
+        self.options = options
+        self.chosen = options.provider, options.model
 
     def cancel(self) -> None:
         """The client wants the present activity to stop: its prompt, or what the agent does of its own accord."""
@@ -106,6 +117,13 @@ class AcpSession:
         if self.prompt is not None and event.event.type == "turn/end":
             self.prompt.end = event.event.data["reason"]
         self.view.session_event(event.event)
+
+    async def _route(self, event: AgentRequest, proceed: Callable[[], Awaitable[CallConfig]]) -> CallConfig:
+        config = await proceed()
+        if self.chosen is None or self.chosen == (config.provider, config.model):
+            return config
+        provider, model = self.chosen
+        return replace(config, provider=provider, model=model, reasoning_effort=None)
 
     def _failed(self, event: AgentError) -> None:
         if self.prompt is not None and self.prompt.error is None:
