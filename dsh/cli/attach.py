@@ -18,7 +18,7 @@ def attach(
     ] = None,
     tail: Annotated[int, typer.Option(min=0, help="Earlier messages to show.")] = 6,
 ) -> None:
-    """Talk to an agent of a running daemon: its answers appear here, what is typed goes there.
+    """Talk to an agent of a running daemon from this terminal.
 
     Ctrl-C stops the running turn, Ctrl-D detaches and the daemon goes on.
     """

@@ -16,7 +16,10 @@ def cancel(
     agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
     drop: Annotated[bool, typer.Option("--drop", help="Drop the prompts that wait, too.")] = False,
 ) -> None:
-    """Stop the running turn; prompts that wait stay in the queue."""
+    """Stop the turn that an agent of a running daemon is in.
+
+    Prompts that wait stay in the queue.
+    """
     from dsh.interfaces.control.client import find_agent
 
     with control_errors():

@@ -22,7 +22,7 @@ def inspect(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
-    """Show the rows of a running daemon: their state, what they wait for, services and tasks.
+    """Show the rows of a running composition: state, services, what they wait for.
 
     A composition that no daemon runs is started without its agents, looked at and stopped again.
     """

@@ -21,7 +21,7 @@ def send(
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the turn; print its final text.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Send a prompt to an agent; prints the message's id.
+    """Send a prompt to an agent of a running daemon; prints the message's id.
 
     It waits for its turn if the agent works. With --wait the exit code is 0 when that turn completed.
     """

@@ -25,7 +25,10 @@ def stop(
     drain: Annotated[bool, typer.Option("--drain", help="Let accepted work finish first; take no more.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Every running daemon.")] = False,
 ) -> None:
-    """End a daemon and wait until it is gone. Running turns end as `disposed`, unless they are drained."""
+    """End a running daemon and wait until it is gone.
+
+    Running turns are cut off, unless they are drained; what waits stays in the log.
+    """
     from dsh.interfaces.control.client import find_daemon, find_daemons
 
     if everything and daemon is not None:

@@ -21,7 +21,7 @@ def tail(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line an event.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Leave when the daemon ends.")] = False,
 ) -> None:
-    """Show the events of a session until Ctrl-C.
+    """Show what happens in a session, as it happens.
 
     An agent that a restarted daemon opens again is followed further. A session that no daemon has open is printed from
     its log, and that is all.
