@@ -27,7 +27,8 @@ def apply(ctx: Context, config: Config) -> None:
             file.write(line + "\n")
 
     @ctx.on(SessionAppended)
-    async def record(happened: SessionAppended) -> None:
+    def record(happened: SessionAppended) -> None:
+        # Not async: it hears every event of every session, each streamed word too, and waits for none of them.
         session, event = happened.session, happened.event
         if event.type == "step/end":
             steps[session.id] = event.data["step"]
@@ -35,4 +36,5 @@ def apply(ctx: Context, config: Config) -> None:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             end = event.data["reason"]["kind"]
             count = steps.pop(session.id, 0)
-            await asyncio.to_thread(write, f"{stamp} {session.id} turn {event.data['turn']} {end}, {count} steps")
+            line = f"{stamp} {session.id} turn {event.data['turn']} {end}, {count} steps"
+            ctx.spawn(asyncio.to_thread, write, line)

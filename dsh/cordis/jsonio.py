@@ -8,8 +8,9 @@ Nothing here recurses without bound: shallow data takes a recursive fast path, d
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import copysign, isfinite
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 import orjson
 
@@ -19,6 +20,7 @@ from .jsontext import encode_deep as _encode_deep
 
 JsonValue: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 JsonObject: TypeAlias = dict[str, Any]
+F = TypeVar("F", bound=Mapping[str, Any])
 
 MAX_SAFE: Final = 2**53
 _FAST_DEPTH: Final = 200
@@ -123,6 +125,16 @@ def freeze_json(value: Any) -> JsonValue:
         except (_TooDeep, NotJsonError):
             pass  # what is frozen by now has an equal value: the full walk below decides, and finds the path
     return cast(JsonValue, _freeze_root(value))
+
+
+def frozen_object(fields: F) -> F:
+    """A frozen object of fields that are plain strings, small integers, booleans, None or frozen: nothing is checked.
+
+    For what is built once a stream chunk, where the walk of `snapshot_json` costs five times as much.
+    """
+    frozen = _new_dict(FrozenDict)
+    _fill_dict(frozen, fields)
+    return cast("F", frozen)
 
 
 def thaw(value: Any) -> Any:

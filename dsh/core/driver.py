@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from dsh.cordis import AbortController, AbortSignal, HarnessError, error_chain
+from dsh.cordis.jsonio import FrozenDict, frozen_object
 from dsh.llm.assembler import BlockAssembler
 from dsh.llm.failure import LlmError, LlmFailure
 from dsh.llm.message import create_assistant_message
@@ -410,7 +411,10 @@ class Driver:
                 async for chunk in chunks:
                     if signal.aborted:
                         break
-                    event = append("assistant/chunk", {**where, "chunk": chunk})
+                    data: dict[str, Any] = {**where, "chunk": chunk}
+                    if type(chunk) is FrozenDict:  # the adapter froze it: nothing is left to check
+                        data = frozen_object(data)
+                    event = append("assistant/chunk", data)
                     sources.append(event.seq)
                     reply.push(event.data["chunk"])
         except Exception:

@@ -8,13 +8,14 @@ packed gives equal events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, Final, NamedTuple, cast
 
 from dsh.cordis.jsonio import FrozenDict, JsonObject
 from dsh.core.session_event import MAX_SAFE_INT, SessionError, SessionEvent, is_count, is_safe_int
 
 MIN_RUN: Final = 3
+_CHUNK: Final = "assistant/chunk"
 
 _DATA_KEYS: Final = frozenset({"turn", "step", "chunk"})
 _ROW_KEYS: Final = frozenset({"type", "seq0", "time0", "data"})
@@ -56,23 +57,18 @@ class _Shape(NamedTuple):
 
 def pack(events: Iterable[SessionEvent]) -> list[JsonObject]:
     """The storage rows (wire objects) of consecutive events, packed in maximal runs."""
+    events = list(events)
     rows: list[JsonObject] = []
-    run: list[SessionEvent] = []
-    shape: _Shape | None = None
-    for event in events:
-        found = _shape(event) if event.type == "assistant/chunk" else None
-        if found is not None and found == shape and _follows(run[-1], event):
-            run.append(event)
-            continue
-        if shape is not None:
-            _close_run(rows, shape, run)
-        shape = found
-        if found is None:
-            rows.append(event.to_wire())
+    at = 0
+    while at < len(events):
+        shape = _shape(events[at])
+        texts = [] if shape is None else _texts(events, at, shape)
+        run = events[at : at + max(1, len(texts))]
+        if shape is not None and len(run) >= MIN_RUN:
+            rows.append(_packed(run, shape, texts))
         else:
-            run = [event]
-    if shape is not None:
-        _close_run(rows, shape, run)
+            rows += [event.to_wire() for event in run]
+        at += len(run)
     return rows
 
 
@@ -111,7 +107,7 @@ def unpack(row: object) -> list[SessionEvent]:
         fill(frozen_chunk, chunk)
         frozen = new(FrozenDict)
         fill(frozen, body)
-        events.append(SessionEvent("assistant/chunk", seq + position, times[position], frozen))
+        events.append(SessionEvent(_CHUNK, seq + position, times[position], frozen))
     return events
 
 
@@ -123,7 +119,7 @@ def _kind_of(row: object) -> _Kind | None:
 def _shape(event: SessionEvent) -> _Shape | None:
     """The shape of a packable event, None for anything off the exact minimal form."""
     data = event.data
-    if event.surface_op is not None or event.source_event_seqs is not None or event.ignorable:
+    if event.type != _CHUNK or event.surface_op is not None or event.source_event_seqs is not None or event.ignorable:
         return None
     if not isinstance(data, dict) or data.keys() != _DATA_KEYS:
         return None
@@ -147,14 +143,41 @@ def _shape(event: SessionEvent) -> _Shape | None:
     return _Shape(kind, turn, step, index, id_, name)
 
 
-def _follows(last: SessionEvent, event: SessionEvent) -> bool:
-    return event.seq == last.seq + 1 and is_safe_int(event.time - last.time)
+def _texts(events: list[SessionEvent], start: int, shape: _Shape) -> list[str]:
+    """The texts of the run that begins at `start`: of the events of this shape that follow each other.
+
+    Asks of each event what `_shape` asks, without making anything: most of what it costs to store a chunk is here.
+    """
+    kind, turn, step, block, id_, name = shape
+    _, delta, text_key, _ = kind
+    size = 3 + (id_ is not None) + (name is not None)
+    seq, time = events[start].seq, events[start].time
+    texts: list[str] = []
+    for event in islice(events, start, None):
+        if event.type != _CHUNK or event.seq != seq or type(event.time) is not int:
+            break
+        if event.surface_op is not None or event.source_event_seqs is not None or event.ignorable:
+            break
+        data = event.data
+        chunk = data.get("chunk") if isinstance(data, dict) and len(data) == 3 else None
+        if not isinstance(chunk, dict) or len(chunk) != size or chunk.get("type") != delta:
+            break
+        its_turn, its_step, its_block = data.get("turn"), data.get("step"), chunk.get("index")
+        if its_turn != turn or its_step != step or its_block != block:
+            break
+        if not (type(its_turn) is type(its_step) is type(its_block) is int):  # true equals 1 and is not 1
+            break
+        text = chunk.get(text_key)
+        if not isinstance(text, str) or chunk.get("id") != id_ or chunk.get("name") != name:
+            break
+        if not (-MAX_SAFE_INT <= event.time <= MAX_SAFE_INT and -MAX_SAFE_INT <= event.time - time <= MAX_SAFE_INT):
+            break
+        texts.append(text)
+        seq, time = seq + 1, event.time
+    return texts
 
 
-def _close_run(rows: list[JsonObject], shape: _Shape, run: list[SessionEvent]) -> None:
-    if len(run) < MIN_RUN:
-        rows.extend(event.to_wire() for event in run)
-        return
+def _packed(run: list[SessionEvent], shape: _Shape, texts: list[str]) -> JsonObject:
     kind = shape.kind
     data: dict[str, Any] = {
         "turn": shape.turn,
@@ -166,8 +189,8 @@ def _close_run(rows: list[JsonObject], shape: _Shape, run: list[SessionEvent]) -
         data["id"] = shape.id
     if shape.name is not None:
         data["name"] = shape.name
-    data[kind.list_key] = [event.data["chunk"][kind.text_key] for event in run]
-    rows.append({"type": kind.row, "seq0": run[0].seq, "time0": run[0].time, "data": data})
+    data[kind.list_key] = texts
+    return {"type": kind.row, "seq0": run[0].seq, "time0": run[0].time, "data": data}
 
 
 def _check_row(kind: _Kind, row: Mapping[str, Any]) -> tuple[int, int, Mapping[str, Any]]:

@@ -8,6 +8,9 @@ from typing import Any, Final, cast
 from dsh.cordis.jsonio import JsonObject, freeze_json, json_equal
 from dsh.core.session_event import SessionError, SessionEvent
 
+HEADER_TYPES: Final = frozenset({"request/header", "request/header-delta"})
+"""The event types that are, or once were, a request's header."""
+
 _EMPTY_IS_ABSENT: Final = ("system", "tools", "adapterDefaults")
 _ADAPTER_DEFAULTS: Final = frozenset({"reasoningEffort", "maxTokens"})
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dsh.cordis.jsonio import FrozenDict, NotJsonError, snapshot_json
 from dsh.core.bulk import collector_paused
 from dsh.core.message_shape import check_message_event
-from dsh.core.request_header import check_header, refuse_legacy_header
+from dsh.core.request_header import HEADER_TYPES, check_header, refuse_legacy_header
 from dsh.core.session_event import SURFACE_TYPES, InvalidEnvelopeError, SessionError, SessionEvent
 from dsh.core.surface import Surface, SurfaceError
 
@@ -29,7 +29,7 @@ def _import(seed: Seed, log: list[SessionEvent], surface: Surface, adopt: bool) 
     for index, raw in enumerate(seed):
         event = _as_event(raw, index, adopt)
         type_ = event.type
-        header = type_.startswith("request/header")
+        header = type_ in HEADER_TYPES
         if header:
             refuse_legacy_header(type_, event.data, f"seed event at index {index}")
         if event.seq != index:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
-from dsh.cordis.jsonio import JsonObject, NotJsonError, snapshot_json
+from dsh.cordis.jsonio import FrozenDict, JsonObject, NotJsonError, snapshot_json
 from dsh.core.derivation import Derivation
-from dsh.core.request_header import HeaderFold, refuse_legacy_header
+from dsh.core.request_header import HEADER_TYPES, HeaderFold, refuse_legacy_header
 from dsh.core.seed import Seed, SeedSource, import_seed
 from dsh.core.session_event import SURFACE_TYPES, SessionError, SessionEvent, SurfaceOp
 from dsh.core.session_header import SessionHeader
@@ -72,14 +72,11 @@ class EventsView(Sequence[SessionEvent]):
 class Publication(Protocol):
     """What a store puts between an append and its observers."""
 
-    def begin(self) -> None:
-        """Refuse a nested append (raises SessionError), else mark the publication as running."""
+    def publish(self, event: SessionEvent, place: slice | None) -> None:
+        """Let guards veto `event`, have the session `commit` it, notify observers.
 
-    def prepare(self, event: SessionEvent) -> Any:
-        """Let guards veto the event; returns the dispatch whose `run()` notifies observers."""
-
-    def end(self) -> None:
-        """Clear the mark and do what was put off meanwhile."""
+        Raises SessionError inside of another publication.
+        """
 
 
 class Session:
@@ -161,29 +158,22 @@ class Session:
         data: JSON, copied and frozen unless it is frozen already. Observers run after the commit and cannot fail it.
         Raises SessionError, SurfaceError, or what a guard vetoes with.
         """
-        try:
-            data = snapshot_json(data)
-        except NotJsonError as error:
-            raise SessionError(f'session event "{type}" carries non-JSON-serializable data') from error
-        if type.startswith("request/header"):
+        if data.__class__ is not FrozenDict:
+            try:
+                data = snapshot_json(data)
+            except NotJsonError as error:
+                raise SessionError(f'session event "{type}" carries non-JSON-serializable data') from error
+        if type in HEADER_TYPES:
             refuse_legacy_header(type, data, f'session event "{type}"')
         sources: tuple[int, ...] | None = None
         if surface_op is not None or source_event_seqs is not None:
             surface_op, sources = _snapshot_metadata(type, surface_op, source_event_seqs)
-        publication = self.publication
-        if publication is None:
-            event = SessionEvent(type, len(self._log), now_ms(), data, surface_op, sources, ignorable)
-            self._commit(event, self._plan(event))
-            return event
-        publication.begin()
-        try:
-            event = SessionEvent(type, len(self._log), now_ms(), data, surface_op, sources, ignorable)
-            place = self._plan(event)
-            dispatch = publication.prepare(event)
-            self._commit(event, place)
-            dispatch.run()
-        finally:
-            publication.end()
+        event = SessionEvent(type, len(self._log), now_ms(), data, surface_op, sources, ignorable)
+        place = self._plan(event)
+        if self.publication is None:
+            self.commit(event, place)
+        else:
+            self.publication.publish(event, place)
         return event
 
     def derive_messages(self) -> list[Message]:
@@ -207,7 +197,8 @@ class Session:
             return None
         return self.surface.plan(event)
 
-    def _commit(self, event: SessionEvent, place: slice | None) -> None:
+    def commit(self, event: SessionEvent, place: slice | None) -> None:
+        """For a publication: make a planned event part of the log."""
         self._log.append(event)
         if place is not None:
             self.surface.commit(event, place)

@@ -87,17 +87,18 @@ class _Entry:
         self._publishing = False
         self._detach_asked = False
 
-    def begin(self) -> None:
+    def publish(self, event: SessionEvent, place: slice | None) -> None:
         if self._publishing:
             raise SessionError("session append cannot reenter while another append is being published")
         self._publishing = True
-
-    def prepare(self, event: SessionEvent) -> Any:
-        return self._ctx.prepare(SessionAppended(self.session, event), scope=self.scope)
-
-    def end(self) -> None:
-        self._publishing = False
-        self._detach_if_asked()
+        try:
+            dispatch = self._ctx.prepare(SessionAppended(self.session, event), scope=self.scope)
+            self.session.commit(event, place)
+            dispatch.run()
+        finally:
+            self._publishing = False
+            if self._detach_asked:
+                self._detach_if_asked()
 
     def announce(self) -> None:
         if self.announced:

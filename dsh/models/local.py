@@ -281,15 +281,15 @@ class LocalAdapter(Adapter):
 async def _payloads(reply: Reply) -> AsyncGenerator[dict[str, Any], None]:
     """The objects of a stream. Raises `LlmError` for an error among them, bad JSON and an early end."""
     async for events in reply.batches():
-        for event in events:
-            if event.data[:6] == b"[DONE]":
+        for _, data in events:
+            if data[:6] == b"[DONE]":
                 return
             try:
-                payload = orjson.loads(event.data)
+                payload = orjson.loads(data)
             except orjson.JSONDecodeError:
-                raise malformed(event.data) from None
+                raise malformed(data) from None
             if not isinstance(payload, dict):
-                raise malformed(event.data)
+                raise malformed(data)
             if payload.get("error"):
                 raise LlmError.of("SERVER", f"the local model server failed: {payload['error']}")
             yield payload

@@ -7,19 +7,15 @@ Rules: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from dsh.llm.failure import LlmError
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
-
-class SseEvent(NamedTuple):
-    """One event: its ``event:`` name (empty when it has none) and its data lines joined by LF."""
-
-    name: str
-    data: bytes
+SseEvent: TypeAlias = tuple[str, bytes]
+"""One event: its ``event:`` name (empty when it has none) and its data lines joined by LF."""
 
 
 class SseParser:
@@ -27,13 +23,12 @@ class SseParser:
     truncated stream and yields nothing.
     """
 
-    __slots__ = ("_data", "_head", "_name", "_parts", "_size", "_skip_lf")
+    __slots__ = ("_ends_line", "_head", "_parts", "_size", "_skip_lf")
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []  # slices of the unfinished line
-        self._size = 0  # bytes of the unfinished event
-        self._data: bytes | None = None
-        self._name = ""
+        self._parts: list[bytes] = []  # slices of the unfinished event
+        self._size = 0  # their bytes
+        self._ends_line = False  # the last of them ends in LF
         self._skip_lf = False  # the last slice ended in CR, whose LF may still come
         self._head: bytes | None = b""  # the first bytes until the byte order mark is decided, then None
 
@@ -48,43 +43,31 @@ class SseParser:
         if b"\r" in slice_:
             self._skip_lf = slice_.endswith(b"\r")
             slice_ = slice_.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self._size += len(slice_)
-        if b"\n" not in slice_:
-            if slice_:
-                self._parts.append(slice_)
-                self._check_size()
+        if b"\n\n" not in slice_ and not (self._ends_line and slice_[:1] == b"\n"):
+            self._keep(slice_)
             return []
         if self._parts:
-            slice_ = b"".join(self._parts) + slice_
+            slice_ = b"".join([*self._parts, slice_])
             self._parts.clear()
-        lines = slice_.split(b"\n")
-        tail = lines.pop()
-        if tail:
-            self._parts.append(tail)
-        events = self._take(lines)
-        if events:
-            self._size = len(tail) + len(self._data or b"")
-        else:
-            self._check_size()
+            self._size, self._ends_line = 0, False
+        *blocks, tail = slice_.split(b"\n\n")
+        self._keep(tail)
+        events: list[SseEvent] = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:  # nearly all of them
+                events.append(("", block[6:]))
+            elif (event := _event_of(block)) is not None:
+                events.append(event)
         return events
 
-    def _take(self, lines: list[bytes]) -> list[SseEvent]:
-        events: list[SseEvent] = []
-        data, name = self._data, self._name
-        for line in lines:
-            if not line:
-                if data is not None:
-                    events.append(SseEvent(name, data))
-                data, name = None, ""
-            elif line.startswith(b"data:"):
-                value = line[6:] if line[5:6] == b" " else line[5:]
-                data = value if data is None else data + b"\n" + value
-            elif line.startswith(b"event:"):
-                name = line[6:].decode("utf-8", "replace").removeprefix(" ")
-            elif line == b"data":
-                data = b"" if data is None else data + b"\n"
-        self._data, self._name = data, name
-        return events
+    def _keep(self, rest: bytes) -> None:
+        if not rest:
+            return
+        self._parts.append(rest)
+        self._ends_line = rest.endswith(b"\n")
+        self._size += len(rest)
+        if self._size > MAX_EVENT_BYTES:
+            raise LlmError.of("MALFORMED_RESPONSE", f"the provider sent an event above {MAX_EVENT_BYTES} bytes")
 
     def _decide_bom(self, slice_: bytes) -> bytes:
         head = (self._head or b"") + slice_
@@ -94,6 +77,15 @@ class SseParser:
         self._head = None
         return head.removeprefix(_BOM)
 
-    def _check_size(self) -> None:
-        if self._size > MAX_EVENT_BYTES:
-            raise LlmError.of("MALFORMED_RESPONSE", f"the provider sent an event above {MAX_EVENT_BYTES} bytes")
+
+def _event_of(block: bytes) -> SseEvent | None:
+    """The event of the lines before a blank one, None if none of them is data."""
+    data: list[bytes] = []
+    name = ""
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.decode("utf-8", "replace").removeprefix(" ")
+    return (name, b"\n".join(data)) if data else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +20,6 @@ from dsh.llm.failure import LlmError
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import USER_AGENT, HttpClient, Reply, encode_body, host_of
-from dsh.llm.transport.sse import SseEvent
 from dsh.llm.types import LlmRequest, StreamChunk
 from dsh.loader.environment import home_of, launch_environment_of
 from dsh.loader.home import anonymous_id
@@ -86,7 +85,12 @@ class DeepSeekAdapter(Adapter):
     def stream(self, request: LlmRequest) -> AsyncIterator[StreamChunk]:
         return self._attempt(self._read(), request)
 
-    async def _attempt(self, config: Config, request: LlmRequest) -> AsyncIterator[StreamChunk]:
+    def _attempt(self, config: Config, request: LlmRequest) -> AsyncIterator[StreamChunk]:
+        return _chunks(self._exchange(config, request))
+
+    @asynccontextmanager
+    async def _exchange(self, config: Config, request: LlmRequest) -> AsyncIterator[tuple[Reply, _Peer]]:
+        """Send the request; the reply, whose status is fine, and whom it came from."""
         base_url = self._base_url(config)
         where = host_of(base_url)
         idle, progress = config.stream_idle_timeout_ms, config.stream_progress_timeout_ms
@@ -110,9 +114,7 @@ class DeepSeekAdapter(Adapter):
             try:
                 if not 200 <= reply.status < 300:
                     raise await _refusal(reply, peer)
-                async with aclosing(_chunks(reply, peer)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
+                yield reply, peer
             finally:
                 await reply.aclose()
 
@@ -203,36 +205,37 @@ class _Peer(NamedTuple):
         return explained
 
 
-async def _chunks(reply: Reply, peer: _Peer) -> AsyncGenerator[StreamChunk, None]:
-    """The chunks of a reply whose status is fine, to its finish. Raises `LlmError` for everything that is no reply."""
+async def _chunks(exchange: AbstractAsyncContextManager[tuple[Reply, _Peer]]) -> AsyncGenerator[StreamChunk, None]:
+    """The chunks of a reply to its finish. Raises `LlmError` for everything that is no reply."""
     reader = CompletionReader()
-    whole = await reply.read_unless_events()
-    if whole is not None:
-        if not whole:
-            raise LlmError.of("EMPTY_RESPONSE", f"{peer.where} answered without a body")
-        for chunk in [*_read(reader, SseEvent("", whole), reply, peer), *reader.close()]:
-            yield chunk
-        return
-    async with aclosing(reply.batches()) as batches:
-        while True:
-            try:
-                events = await anext(batches, None)
-            except LlmError as error:
-                raise _cut(error, reader) from error.__cause__
-            if events is None:
-                break
-            for event in events:
-                if event.data[:6] == b"[DONE]":
-                    for chunk in reader.close():
+    async with exchange as (reply, peer):
+        whole = await reply.read_unless_events()
+        if whole is not None:
+            if not whole:
+                raise LlmError.of("EMPTY_RESPONSE", f"{peer.where} answered without a body")
+            for chunk in [*_read(reader, "", whole, reply, peer), *reader.close()]:
+                yield chunk
+            return
+        async with aclosing(reply.batches()) as batches:
+            while True:
+                try:
+                    events = await anext(batches, None)
+                except LlmError as error:
+                    raise _cut(error, reader) from error.__cause__
+                if events is None:
+                    break
+                for name, data in events:
+                    if data[:6] == b"[DONE]":
+                        for chunk in reader.close():
+                            yield chunk
+                        await reply.drain()
+                        return
+                    for chunk in _read(reader, name, data, reply, peer):
                         yield chunk
-                    await reply.drain()
-                    return
-                for chunk in _read(reader, event, reply, peer):
-                    yield chunk
-    if not reader.finish_word:
-        raise _cut(LlmError.of("STREAM_CLOSED", f"{peer.where} closed the stream before its end"), reader)
-    for chunk in reader.close():
-        yield chunk
+        if not reader.finish_word:
+            raise _cut(LlmError.of("STREAM_CLOSED", f"{peer.where} closed the stream before its end"), reader)
+        for chunk in reader.close():
+            yield chunk
 
 
 def _cut(error: LlmError, reader: CompletionReader) -> LlmError:
@@ -240,15 +243,15 @@ def _cut(error: LlmError, reader: CompletionReader) -> LlmError:
     return LlmError.of(error.code, f"{error.failure.message} (after {reader.received} characters of output)")
 
 
-def _read(reader: CompletionReader, event: SseEvent, reply: Reply, peer: _Peer) -> list[StreamChunk]:
+def _read(reader: CompletionReader, name: str, data: bytes, reply: Reply, peer: _Peer) -> list[StreamChunk]:
     try:
-        payload = orjson.loads(event.data)
+        payload = orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            payload = decode(event.data)
+            payload = decode(data)
         except (JsonDecodeError, UnicodeDecodeError):
-            raise malformed(event.data) from None
-    error = in_band_error(event.name, payload)
+            raise malformed(data) from None
+    error = in_band_error(name, payload)
     if error is not None:
         from dsh.llm.transport.classify import classify_in_band_error
 
@@ -256,7 +259,7 @@ def _read(reader: CompletionReader, event: SseEvent, reply: Reply, peer: _Peer) 
     try:
         return reader.push(payload)
     except ValueError:
-        raise malformed(event.data) from None
+        raise malformed(data) from None
 
 
 async def _refusal(reply: Reply, peer: _Peer) -> LlmError:

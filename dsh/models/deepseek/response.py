@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from dsh.cordis.jsonio import encode_str
+from dsh.cordis.jsonio import encode_str, frozen_object
 from dsh.llm.failure import LlmError
 from dsh.llm.types import Block, StreamChunk, Usage
 
@@ -33,9 +33,10 @@ class _Call:
 class _Prose:
     """The text or the reasoning of the reply."""
 
-    __slots__ = ("index", "parts")
+    __slots__ = ("delta", "index", "parts")
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, kind: str, index: int) -> None:
+        self.delta = f"{kind}-delta"
         self.index = index
         self.parts: list[str] = []
 
@@ -130,9 +131,10 @@ class CompletionReader:
         if prose is None:
             if not text:
                 return
-            prose = self._prose[kind] = _Prose(self._open(kind, chunks))
+            prose = self._prose[kind] = _Prose(kind, self._open(kind, chunks))
         prose.parts.append(text)
-        chunks.append({"type": f"{kind}-delta", "index": prose.index, "text": text})
+        chunk: StreamChunk = {"type": prose.delta, "index": prose.index, "text": text}
+        chunks.append(frozen_object(chunk))
 
     def _call(self, piece: Mapping[str, Any], chunks: list[StreamChunk]) -> None:
         call = self._route(piece)
@@ -157,7 +159,7 @@ class CompletionReader:
         if call.name:
             chunk["name"] = call.name
         chunk["argumentsDelta"] = text
-        chunks.append(chunk)
+        chunks.append(frozen_object(chunk))
 
     def _route(self, piece: Mapping[str, Any]) -> _Call | None:
         """The call a piece belongs to: by a known id, else by its index unless a new id claims that, else the last."""
