@@ -272,6 +272,23 @@ async def test_b09h_own_methods_cancel_list_read_and_close_sessions(place: Place
             assert run.events("s")[before]["data"]["inserted"][0]["content"] == [TEXT]
 
 
+async def test_b09m_prompts_that_meet_a_close_go_to_the_session_as_it_comes_back(place: Place) -> None:
+    async with MockLlmServer([STALL, "success"], repeat_last=True) as server:
+        place.model(server.url)
+        async with runtime(place, "cordis.yml") as run:
+            await run.initialize()
+            await run.prompt("s")
+            await run.event("assistant/chunk")
+            ids = [run.send("session/close", {"sessionId": "s"})]
+            ids += [run.send("session/prompt", {"sessionId": "s", "contentBlocks": [TEXT]}) for _ in range(2)]
+            closed, *answers = [await run.answer(id) for id in ids]
+            assert closed == {"closed": True} and all("messageId" in answer for answer in answers)
+            while run.told("s").count("turn/end") < 3:
+                await run.idle("s")
+            ends = [e["data"]["reason"]["kind"] for e in run.events("s") if e["type"] == "turn/end"]
+            assert ends == ["aborted", "completed", "completed"]
+
+
 async def test_b09i_the_official_provider_is_brought_along_when_no_row_mounts_it(place: Place) -> None:
     place.write("cordis.yml", ROWS.replace("- {id: llm-deepseek, name: dsh-llm-deepseek}\n", ""))
     async with MockLlmServer(["success"]) as server:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
@@ -29,7 +30,7 @@ class OpenSessions:
         self._ctx = ctx
         self._agents = agents
         self._handles: dict[str, AgentHandle] = {}
-        self._opening: dict[str, asyncio.Future[None]] = {}
+        self._changes: dict[str, asyncio.Future[None]] = {}
 
     async def open(self, session_id: str, route: Route) -> Agent:
         """The agent of a session: live, else resumed from its log, else fresh.
@@ -53,40 +54,45 @@ class OpenSessions:
 
     async def close(self, session_id: str) -> bool:
         """End the agent of a session; its log stays. False when the client has not opened it."""
-        await self._opened(session_id)
+        await self._settled(session_id)
         handle = self._handles.pop(session_id, None)
         if handle is None:
             return False
-        await handle.dispose()
+        async with self._changing(session_id):
+            await handle.dispose()
         return True
 
-    async def _shared(self, session_id: str, make: Callable[[], Any]) -> Agent:
-        await self._opened(session_id)
-        if self._is_lost(session_id):
+    async def _shared(self, session_id: str, make: Callable[[], Awaitable[AgentHandle]]) -> Agent:
+        await self._settled(session_id)
+        agent = self._agents.get(session_id)
+        if self._is_lost(session_id) or getattr(agent, "retired", False):
             text = f"session agent was disposed outside the server: {session_id}"
             raise HarnessError(text, code="AGENT_DISPOSED")
-        agent = self._agents.get(session_id)
         if agent is not None:
             return agent
-        opened = self._opening[session_id] = asyncio.get_running_loop().create_future()
+        async with self._changing(session_id):
+            handle = self._handles[session_id] = await make()
+        return handle.agent
+
+    @asynccontextmanager
+    async def _changing(self, session_id: str) -> AsyncIterator[None]:
+        """Let whoever asks for the session meanwhile wait; an exception is theirs too."""
+        change = self._changes[session_id] = asyncio.get_running_loop().create_future()
         try:
-            handle: AgentHandle = await make()
-            self._handles[session_id] = handle
-            return handle.agent
+            yield
         except Exception as error:
-            opened.set_exception(error)
-            opened.exception()  # told to whoever waits, if anybody does
+            change.set_exception(error)
+            change.exception()  # told to those who wait, if anybody does
             raise
         finally:
-            del self._opening[session_id]
-            if not opened.done():
-                opened.set_result(None)
+            del self._changes[session_id]
+            if not change.done():
+                change.set_result(None)
 
-    async def _opened(self, session_id: str) -> None:
-        """Wait for an opening under way; raises what it raises."""
-        opening = self._opening.get(session_id)
-        if opening is not None:
-            await asyncio.shield(opening)
+    async def _settled(self, session_id: str) -> None:
+        """Wait for what is under way with a session. Raises what that raises."""
+        while (change := self._changes.get(session_id)) is not None:
+            await asyncio.shield(change)
 
     def _is_lost(self, session_id: str) -> bool:
         handle = self._handles.get(session_id)
