@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsh.core.packed_rows import unpack
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.jsonrpc_kit import AGENT, PROFILE, ROWS, RpcFailure, runtime, stored
 from tests.cli.kit import Place
@@ -400,6 +402,67 @@ async def test_b10c_a_client_that_does_not_read_delays_nothing_and_misses_nothin
             assert [e["seq"] for e in told] == list(range(len(told)))
             texts = [e["data"]["chunk"] for e in told if e["type"] == "assistant/chunk"]
             assert len([c for c in texts if c["type"] == "text-delta"]) == count
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_b10d_whatever_meets_the_wire_tells_what_the_logs_hold_in_their_order(place: Place, seed: int) -> None:
+    dice = random.Random(seed)
+    names = ["a", "b", "c"]
+    call = {"toolCalls": [{"name": "bash", "arguments": '{"command":"sleep 0.05","description":"wait"}'}]}
+
+    def reply(body: Any) -> Any:
+        return dice.choice(
+            ["success", {"text": "x", "reasoning": "y"}, call if len(body["messages"]) < 60 else "success"]
+        )
+
+    async with MockLlmServer([reply], repeat_last=True, delay_ms=1) as server:
+        place.model(server.url)
+        async with runtime(place, "cordis.yml") as run:
+            await run.initialize()
+            asked = []
+            for _ in range(120):
+                name = dice.choice(names)
+                method = dice.choice(
+                    ["session/prompt"] * 6
+                    + ["session/cancel"] * 3
+                    + ["session/close", "session/resume", "session/read"]
+                )
+                more = {"contentBlocks": [TEXT]} if method == "session/prompt" else {}
+                asked.append((method, name, run.send(method, {"sessionId": name, **more})))
+                if dice.random() < 0.4:
+                    await asyncio.sleep(dice.random() * 0.05)
+            prompted: dict[str, list[str]] = {name: [] for name in names}
+            for method, name, id in asked:
+                try:
+                    answer = await run.answer(id)
+                except RpcFailure as failure:
+                    assert method != "session/prompt", failure
+                    assert "no live session" in str(failure) or "not found" in str(failure), failure
+                else:
+                    if method == "session/prompt":
+                        prompted[name].append(answer["messageId"])
+            for name in names:
+                await run.call("session/cancel", {"sessionId": name})
+            await run.call("shutdown")
+            assert await run.finish(10) == 0
+            for name in names:
+                states = [told for told in run.told(name) if told in ("running", "idle")]
+                assert states == ["running", "idle"] * (len(states) // 2)
+                told = run.events(name)
+                inserted = [m["id"] for e in told if e["type"] == "agent/inbox/spliced" for m in e["data"]["inserted"]]
+                assert [id for id in dict.fromkeys(inserted) if id in prompted[name]] == prompted[name]
+                log = next(place.home.glob(f"sessions/*/{name}/session.jsonl"))
+                kept = {event.seq: event.to_wire() for event in _events(log)}
+                assert [e["seq"] for e in told] == sorted(e["seq"] for e in told)
+                assert all(kept[e["seq"]] == e for e in told)
+                left = {seq for seq in kept if seq not in {e["seq"] for e in told}}
+                assert all(kept[seq]["type"] == "session/end-seed" for seq in left)  # of resumes: inherited, not new
+
+
+def _events(log: Path) -> list[Any]:
+    header, *rows = [json.loads(line) for line in log.read_bytes().split(b"\n") if line]
+    assert header["type"] == "session"
+    return [event for row in rows for event in unpack(row)]
 
 
 # -- sessions that come back ------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,76 +23,94 @@ if TYPE_CHECKING:
 NOT_FOUND = "SESSION_NOT_FOUND"
 
 
+class _Place:
+    """One session id: requests for it take turns in the order they came."""
+
+    __slots__ = ("arrived", "error", "failed_until", "inside", "turns")
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Lock()
+        self.inside = 0
+        self.arrived = 0
+        self.failed_until = 0
+        self.error: Exception | None = None
+
+
 class OpenSessions:
-    """Agents by session id. Requests for one session share one opening; one that failed can be tried again."""
+    """Agents by session id. Requests that wait for an opening share its failure; later ones try again."""
 
     def __init__(self, ctx: Context, agents: Agents) -> None:
         self._ctx = ctx
         self._agents = agents
         self._handles: dict[str, AgentHandle] = {}
-        self._changes: dict[str, asyncio.Future[None]] = {}
+        self._places: dict[str, _Place] = {}
 
-    async def open(self, session_id: str, route: Route) -> Agent:
-        """The agent of a session: live, else resumed from its log, else fresh.
+    async def open(self, session_id: str, route: Route, then: Callable[[Agent], Any] | None = None) -> Agent:
+        """The agent of a session: live, else resumed from its log, else fresh. ``then`` is called with it in turn.
 
         Raises what opening raised, and ``HarnessError`` for one that somebody else disposed.
         """
-        return await self._shared(session_id, lambda: self._resume_or_create(session_id, route))
+        async with self._turn(session_id) as place:
+            agent = self._live(session_id)
+            if agent is None:
+                try:
+                    handle = await self._resume_or_create(session_id, route)
+                except Exception as error:
+                    place.failed_until, place.error = place.arrived, error
+                    raise
+                self._handles[session_id] = handle
+                agent = handle.agent
+            if then is not None:
+                then(agent)
+            return agent
 
-    async def resume(self, session_id: str, route: Route) -> Agent:
-        """The agent of a session that is live or stored; never a new one."""
-        if self._is_lost(session_id):
-            del self._handles[session_id]
-        return await self._shared(session_id, lambda: self._resume(session_id, route))
-
-    def live(self, session_id: str) -> Agent:
-        """The live agent of a session, opened by the client or not. Raises ``HarnessError`` when there is none."""
-        agent = self._agents.get(session_id)
-        if agent is None:
-            raise HarnessError(f"no live session: {session_id}", code="NO_SESSION")
-        return agent
+    async def resume(self, session_id: str, route: Route) -> None:
+        """Bring a stored session to life unless it is; never a new one."""
+        async with self._turn(session_id):
+            if self._is_lost(session_id):
+                del self._handles[session_id]
+            if self._live(session_id) is None:
+                self._handles[session_id] = await self._resume(session_id, route)
 
     async def close(self, session_id: str) -> bool:
         """End the agent of a session; its log stays. False when the client has not opened it."""
-        await self._settled(session_id)
-        handle = self._handles.pop(session_id, None)
-        if handle is None:
-            return False
-        async with self._changing(session_id):
+        async with self._turn(session_id):
+            handle = self._handles.pop(session_id, None)
+            if handle is None:
+                return False
             await handle.dispose()
-        return True
+            return True
 
-    async def _shared(self, session_id: str, make: Callable[[], Awaitable[AgentHandle]]) -> Agent:
-        await self._settled(session_id)
+    async def cancel(self, session_id: str) -> None:
+        """Stop what a live session does, opened by the client or not. Raises ``HarnessError`` when it is not live."""
+        async with self._turn(session_id):
+            agent = self._agents.get(session_id)
+            if agent is None:
+                raise HarnessError(f"no live session: {session_id}", code="NO_SESSION")
+            agent.cancel({"kind": "user"})
+
+    @asynccontextmanager
+    async def _turn(self, session_id: str) -> AsyncIterator[_Place]:
+        place = self._places.setdefault(session_id, _Place())
+        place.inside += 1
+        place.arrived += 1
+        number = place.arrived
+        try:
+            async with place.turns:
+                if place.error is not None and number <= place.failed_until:
+                    raise place.error
+                yield place
+        finally:
+            place.inside -= 1
+            if not place.inside:
+                del self._places[session_id]
+
+    def _live(self, session_id: str) -> Agent | None:
         agent = self._agents.get(session_id)
         if self._is_lost(session_id) or getattr(agent, "retired", False):
             text = f"session agent was disposed outside the server: {session_id}"
             raise HarnessError(text, code="AGENT_DISPOSED")
-        if agent is not None:
-            return agent
-        async with self._changing(session_id):
-            handle = self._handles[session_id] = await make()
-        return handle.agent
-
-    @asynccontextmanager
-    async def _changing(self, session_id: str) -> AsyncIterator[None]:
-        """Let whoever asks for the session meanwhile wait; an exception is theirs too."""
-        change = self._changes[session_id] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        except Exception as error:
-            change.set_exception(error)
-            change.exception()  # told to those who wait, if anybody does
-            raise
-        finally:
-            del self._changes[session_id]
-            if not change.done():
-                change.set_result(None)
-
-    async def _settled(self, session_id: str) -> None:
-        """Wait for what is under way with a session. Raises what that raises."""
-        while (change := self._changes.get(session_id)) is not None:
-            await asyncio.shield(change)
+        return agent
 
     def _is_lost(self, session_id: str) -> bool:
         handle = self._handles.get(session_id)

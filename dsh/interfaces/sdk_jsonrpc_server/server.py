@@ -119,9 +119,12 @@ class Server:
         method = "session/prompt"
         session_id = text(params, method, "sessionId")
         message = whole_user_message(create_user_message(content_blocks(params, method)), method)
-        agent = await self._opened.open(session_id, await self._initialized(method))
-        self._admit()
-        agent.followup(message)
+
+        def admit(agent: Agent) -> None:
+            self._admit()
+            agent.followup(message)
+
+        agent = await self._opened.open(session_id, await self._initialized(method), admit)
         await self._sessions.flush(agent.session)
         return {"messageId": message["id"]}
 
@@ -131,7 +134,7 @@ class Server:
         return {}
 
     async def _cancel(self, params: Params) -> dict[str, Any]:
-        self._opened.live(text(params, "session/cancel", "sessionId")).cancel({"kind": "user"})
+        await self._opened.cancel(text(params, "session/cancel", "sessionId"))
         return {}
 
     async def _close(self, params: Params) -> dict[str, Any]:
@@ -143,20 +146,22 @@ class Server:
     # -- working directory ----------------------------------------------------------------------------------------
 
     async def _get_directory(self, params: Params) -> dict[str, Any]:
-        agent = await self._any_session(params, "session/working-directory/get")
+        method = "session/working-directory/get"
+        agent = await self._opened.open(text(params, method, "sessionId"), await self._initialized(method))
         return {"cwd": working_directory(agent.session) or default_cwd(self._ctx)}
 
     async def _set_directory(self, params: Params) -> dict[str, Any]:
         method = "session/working-directory/set"
-        path = text(params, method, "path")
-        agent = await self._any_session(params, method)
-        self._admit()
-        cwd = enter_directory(agent.session, path)
-        await self._sessions.flush(agent.session)
-        return {"cwd": cwd}
+        session_id, path = text(params, method, "sessionId"), text(params, method, "path")
+        entered: list[str] = []
 
-    async def _any_session(self, params: Params, method: str) -> Agent:
-        return await self._opened.open(text(params, method, "sessionId"), await self._initialized(method))
+        def enter(agent: Agent) -> None:
+            self._admit()
+            entered.append(enter_directory(agent.session, path))
+
+        agent = await self._opened.open(session_id, await self._initialized(method), enter)
+        await self._sessions.flush(agent.session)
+        return {"cwd": entered[0]}
 
     # -- reading --------------------------------------------------------------------------------------------------
 
