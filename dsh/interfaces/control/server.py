@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .routes import Api, Route
 
 
+name = "control"
+
+
 class Config(ConfigModel):
     """Where the API is served besides the Unix socket."""
 
@@ -77,7 +80,7 @@ class Control(Service, name="control"):
             sock.bind(("127.0.0.1", port))
         except OSError as error:
             sock.close()
-            raise HarnessError(f"TCP port {port} cannot be opened: {error.strerror}", code="NO_PORT") from error
+            raise HarnessError(f"TCP port {port} cannot be opened: {error.strerror}", code="NO_PORT") from None
         _close_in_children(sock)
         self._token = os.urandom(24).hex()
         self.url = f"http://127.0.0.1:{sock.getsockname()[1]}/#token={self._token}"

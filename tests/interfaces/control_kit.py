@@ -1,0 +1,152 @@
+"""A daemon in a process of its own, and its control API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from dsh.interfaces.control.client import FrameParser
+from dsh.interfaces.control.run_folder import Entry, find_entries
+from tests.cli.kit import TIMEOUT, Daemon, Place
+
+DEMO = """\
+- id: agent-loop
+  name: dsh-agent-loop
+  config:
+    maxParallelToolCalls: 10   # live
+    agents:
+      - id: main
+- {id: llm, name: dsh-llm}
+- {id: session, name: dsh-session}
+- {id: system-prompt, name: dsh-system-prompt}
+- {id: tools, name: dsh-tools}
+- {id: agent, name: dsh-agent}
+- {id: llm-demo, name: dsh-llm-demo, config: {paceMs: 0}}
+- {id: default-model, name: dsh-agent-default-model, config: {provider: demo, model: demo}}
+- {id: persistence, name: dsh-session-persistence-jsonl, config: {root: !!js dshHomePath('sessions')}}
+- {id: subprocess, name: dsh-subprocess-local}
+- {id: bash, name: dsh-bash-local}
+- {id: shell-env, name: dsh-shell-env}
+- {id: tool-bash, name: dsh-tool-bash, config: {allowParallel: true}}
+"""
+
+WAIT = 'call bash {"command":"touch begun; until [ -e go ]; do sleep 0.02; done; rm go","description":"wait"}'
+"""A prompt whose turn goes on until the file `go` appears in the workspace; `begun` says that its tool runs."""
+
+
+@dataclass
+class Controlled:
+    """A daemon, its place, and a client on its socket."""
+
+    place: Place
+    daemon: Daemon
+    entry: Entry
+    http: httpx.AsyncClient
+    main: str
+
+    async def ask(self, method: str, path: str, body: Any = None, expect: int = 200) -> Any:
+        """The answer's data; fails unless the status is the expected one."""
+        more = {} if method in ("GET", "DELETE") else {"json": {} if body is None else body}
+        response = await self.http.request(method, path, **more)
+        assert response.status_code == expect, response.text
+        return response.json()
+
+    async def prompt(self, text: str, mode: str = "next-turn") -> Any:
+        """Queue a prompt for the agent `main`."""
+        return await self.ask("POST", f"/api/sessions/{self.main}/prompt", {"content": text, "mode": mode}, 202)
+
+    async def idle(self) -> None:
+        """Wait until the agent `main` has nothing more to do."""
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                session = await self.ask("GET", f"/api/sessions/{self.main}")
+                if session["status"] == "idle" and not session["queued"]:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def log(self) -> list[Any]:
+        """All events of the agent `main`."""
+        return (await self.ask("GET", f"/api/sessions/{self.main}/events?limit=5000"))["events"]
+
+    @asynccontextmanager
+    async def frames(self, query: str = "", **headers: str) -> AsyncIterator[Frames]:
+        """The event stream."""
+        async with self.http.stream("GET", f"/api/stream?{query}", headers=headers) as response:
+            assert response.status_code == 200, await response.aread()
+            yield Frames(response)
+
+    async def waits(self, name: str) -> None:
+        """Wait for a file of the workspace."""
+        async with asyncio.timeout(TIMEOUT):
+            while not (self.place.work / name).exists():
+                await asyncio.sleep(0.02)
+
+    def go(self) -> None:
+        """Let the tool of `WAIT` end."""
+        (self.place.work / "begun").unlink()
+        (self.place.work / "go").touch()
+
+
+@dataclass
+class Frames:
+    """Frames as they come."""
+
+    response: httpx.Response
+    seen: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._source = self._read()
+
+    async def _read(self) -> AsyncIterator[Any]:
+        parser = FrameParser()
+        async for data in self.response.aiter_raw():
+            for frame in parser.feed(data):
+                yield frame
+
+    async def next(self) -> Any:
+        """The next frame; StopAsyncIteration at the end."""
+        async with asyncio.timeout(TIMEOUT):
+            frame = await anext(self._source)
+        self.seen.append(frame)
+        return frame
+
+    async def until(self, kind: str, **wanted: Any) -> Any:
+        """The next frame of a type with these values."""
+        while True:
+            frame = await self.next()
+            if frame["type"] == kind and all(frame.get(name) == value for name, value in wanted.items()):
+                return frame
+
+    async def events(self, count: int) -> list[Any]:
+        """The next events of sessions, `count` of them."""
+        found: list[Any] = []
+        while len(found) < count:
+            frame = await self.next()
+            if frame["type"] == "session/event":
+                found.append(frame["event"])
+        return found
+
+
+@asynccontextmanager
+async def controlled(place: Place, *arguments: str, config: str = "cordis.yml") -> AsyncIterator[Controlled]:
+    """A running daemon under control."""
+    async with place.daemon(config, *arguments) as daemon:
+        ready = await daemon.ready()
+        entry = next(each for each in find_entries(place.home) if each.pid == daemon.process.pid)
+        transport = httpx.AsyncHTTPTransport(uds=entry.socket)
+        async with httpx.AsyncClient(transport=transport, base_url="http://dsh", timeout=TIMEOUT) as http:
+            main = ready["agents"][0]["sessionId"] if ready["agents"] else ""
+            yield Controlled(place, daemon, entry, http, main)
+
+
+def demo_place(root: Path, **env: str) -> Place:
+    """A place with the scripted model."""
+    place = Place.make(root, **env)
+    place.write("cordis.yml", DEMO)
+    return place
