@@ -125,7 +125,14 @@ async def test_everything_an_editor_is_shown_fits_the_schema(place: Place) -> No
         await client.set_config_option(session_id=session, config_id="model", value="scripted/eyes")
         assert (await client.prompt(session_id=session, prompt=[text_block(steps)])).stop_reason == "end_turn"
         live = editor.kinds()
-        assert {"agent_thought_chunk", "agent_message_chunk", "tool_call", "tool_call_update", "plan"} == set(live)
+        assert {
+            "agent_thought_chunk",
+            "agent_message_chunk",
+            "tool_call",
+            "tool_call_update",
+            "plan",
+            "usage_update",
+        } == set(live)
         await client.close_session(session_id=session)
         listed = await client.list_sessions(cwd=str(place.work))
         assert [one.session_id for one in listed.sessions] == [session]

@@ -259,3 +259,10 @@ async def test_a_slow_reader_delays_frames_and_not_the_agent(place: Place) -> No
         await appears(done)  # the model got to its end although nobody reads
         os.kill(client.process.pid, signal.SIGKILL)
         client._readers[0] = asyncio.create_task(client._read_out())
+
+
+async def test_two_servers_on_one_input_are_refused(place: Place) -> None:
+    twice = {"id": "again", "name": "dsh-acp"}
+    async with acp(place, "--config", str(compose(place, acp={}, extra=[twice]))) as client:
+        assert await client.gone() == 1
+        assert client.frames == [] and "acp" in client.err

@@ -56,7 +56,7 @@ async def test_b16_text_and_thoughts_stream_whole_and_in_order(place: Place) -> 
         chunks = client.updates(session, "agent_message_chunk")
         assert len(chunks) <= 30 * seconds + 5  # not one frame a delta
         kinds = [update["sessionUpdate"] for update in client.updates(session)]
-        assert kinds == sorted(kinds, key=["agent_thought_chunk", "agent_message_chunk"].index)
+        assert kinds == sorted(kinds, key=["agent_thought_chunk", "agent_message_chunk", "usage_update"].index)
 
 
 async def test_b16_text_arrives_while_the_model_is_still_at_it(place: Place) -> None:
@@ -251,6 +251,7 @@ async def test_b16_a_loaded_session_is_told_in_order_before_the_answer(place: Pl
             ("agent_message_chunk", None),
             ("user_message_chunk", None),
             ("agent_message_chunk", None),
+            ("usage_update", None),
         ]
         assert [u["content"]["text"] for u in told if u["sessionUpdate"] == "agent_message_chunk"] == [
             "I look.",
@@ -306,6 +307,33 @@ async def test_b16_long_lists_come_in_pages(place: Place) -> None:
         assert {one["sessionId"] for page in (first, second) for one in page["sessions"]} == made
         assert (await client.ask("session/list", cwd="/elsewhere"))["sessions"] == []
         assert (await client.refused("session/list", cursor="-1"))["code"] == -32602
+
+
+async def test_b16_a_second_load_tells_the_same_once_more(place: Place) -> None:
+    async with acp(place, "--config", str(compose(place, acp=EDITOR))) as client:
+        session = await opened(client, place)
+        steps = script([call("bash", "c1", command="true", description="t")], [{"text": "."}])
+        assert await client.prompt(session, steps) == "end_turn"
+        told = []
+        for _ in range(2):
+            before = len(client.updates(session))
+            await client.ask("session/load", sessionId=session, cwd=str(place.work), mcpServers=[])
+            told.append(client.updates(session)[before:])
+        assert told[0] == told[1] and len(told[0]) > 3
+
+
+async def test_b16_titles_and_the_use_of_the_window_are_told(place: Place) -> None:
+    limits = {"fallbackMaxWords": 3, "fallbackMaxBytes": 40, "maxTitleBytes": 80}
+    titles = {"id": "session-title", "name": "dsh-session-title", "config": limits}
+    projection = {"id": "session-projection", "name": "dsh-session-projection"}
+    async with acp(place, "--config", str(compose(place, acp=EDITOR, extra=[titles, projection]))) as client:
+        session = await opened(client, place)
+        assert await client.prompt(session, "Tell me about the weather") == "end_turn"
+        told = client.updates(session, "session_info_update")
+        assert told == [{"sessionUpdate": "session_info_update", "title": "Tell me about"}]
+        assert client.updates(session, "usage_update") == [{"sessionUpdate": "usage_update", "used": 2, "size": 1000}]
+        (listed,) = (await client.ask("session/list"))["sessions"]
+        assert listed["title"] == "Tell me about"
 
 
 async def test_a_blocked_prompt_ends_quietly_in_an_editor_too(place: Place) -> None:

@@ -49,5 +49,6 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, llm:
         await server.serve()
         leave(0)
 
+    ctx.provide("acp", server)  # refused for a second row: two cannot read one input
     ctx.spawn(serve, name="acp", critical=True)
     ctx.defer(server.close)

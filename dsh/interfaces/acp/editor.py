@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .committed import ALLOW_ONCE, REJECT_ONCE, message_chunk, send_image
@@ -29,13 +30,15 @@ class EditorView:
         self._ctx = ctx
         self._outbox = outbox
         self._text = StreamedText(outbox)
-        self._calls = ToolCalls(outbox, cwd, find_tool)
+        self._new_calls = partial(ToolCalls, outbox, cwd, find_tool)
+        self._calls = self._new_calls()
         self._streamed: dict[int, int] = {}
         """Characters sent already, by block of the running reply."""
         self._visible = False
         self._broke_off = False
         self._own: set[str] = set()
         self._rules: dict[tuple[str, Any], str] = {}
+        self._window: int | None = None
 
     def sent(self, message_id: str) -> None:
         """The client itself gave the message of this id, and shows it."""
@@ -56,6 +59,7 @@ class EditorView:
             for block in event.data["message"]["content"]:
                 if block["type"] == "image":
                     send_image(self._ctx, self._outbox, MESSAGE, block["attachment"])
+            self._used(event.data.get("usage"))
         elif event.type == "user/message":
             if event.data["id"] in self._own:
                 self._own.discard(event.data["id"])
@@ -65,7 +69,9 @@ class EditorView:
             self._logged(event)
 
     def replay(self, events: Iterable[SessionEvent]) -> None:
-        """Tell the whole history."""
+        """Tell the whole history, to a client that has forgotten what it may have been told before."""
+        self._calls = self._new_calls()
+        usage: Mapping[str, int] | None = None
         for event in events:
             if event.type == "user/message":
                 self._user_message(event.data)
@@ -76,9 +82,11 @@ class EditorView:
                     elif block["type"] in ("text", "reasoning") and block["text"]:
                         kind = MESSAGE if block["type"] == "text" else THOUGHT
                         self._outbox.send(message_chunk(block["text"], kind))
+                usage = event.data.get("usage", usage)
             else:
                 self._logged(event)
         self._calls.give_up()
+        self._used(usage)
 
     # -- permissions ----------------------------------------------------------------------------------------------
 
@@ -165,11 +173,22 @@ class EditorView:
                 {"content": todo["content"], "priority": "medium", "status": todo["status"]} for todo in data["todos"]
             ]
             self._outbox.send({"sessionUpdate": "plan", "entries": entries})
+        elif event.type == "session/title":
+            self._outbox.send({"sessionUpdate": "session_info_update", "title": data["title"]})
+        elif event.type == "request/context":
+            self._window = data.get("contextWindow")
         elif event.type == "turn/end":
             self._text.flush()
             self._calls.give_up()
             self._broke_off = False
             self._new_reply()
+
+    def _used(self, usage: Mapping[str, int] | None) -> None:
+        """How full the model's window is after a reply."""
+        if usage is not None and self._window is not None:
+            parts = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")
+            used = sum(usage.get(part, 0) for part in parts)
+            self._outbox.send({"sessionUpdate": "usage_update", "used": used, "size": self._window})
 
     def _user_message(self, message: Mapping[str, Any]) -> None:
         if message["source"]["kind"] != "user":

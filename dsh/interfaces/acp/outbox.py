@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from dsh.interfaces.stdio_jsonrpc import JsonRpcPeer
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
+    from dsh.cordis.spawn import Spawned
 
 Update = Mapping[str, Any]
 
@@ -23,8 +23,7 @@ class Outbox:
         self._peer = peer
         self._session_id = session_id
         self._waiting: deque[Update | Callable[[], Awaitable[Update]]] = deque()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._work: Spawned[None] | None = None
         self._failure: Exception | None = None
 
     def send(self, update: Update) -> None:
@@ -37,13 +36,18 @@ class Outbox:
     def send_later(self, make: Callable[[], Awaitable[Update]]) -> None:
         """Send what ``make()`` comes to, before anything that is given afterwards."""
         self._waiting.append(make)
-        if len(self._waiting) == 1:
-            self._empty.clear()
-            self._ctx.spawn(self._work_off, name=f"acp updates of {self._session_id}")
+        if len(self._waiting) > 1:
+            return
+        try:
+            self._work = self._ctx.spawn(self._work_off, name=f"acp updates of {self._session_id}")
+        except Exception as error:  # this row is being unloaded
+            self._waiting.clear()
+            self._failure = self._failure or error
 
     async def drained(self) -> None:
         """Return once everything given so far is on its way to the client."""
-        await self._empty.wait()
+        if self._work is not None:
+            await self._work.ended()
 
     def take_failure(self) -> Exception | None:
         """What could not be delivered since this was asked last."""
@@ -66,5 +70,4 @@ class Outbox:
                     self._failure = self._failure or error
                 self._waiting.popleft()
         finally:
-            self._waiting.clear()
-            self._empty.set()
+            self._waiting.clear()  # after a cancel nothing more is delivered

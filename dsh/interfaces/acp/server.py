@@ -370,7 +370,7 @@ class AcpServer:
         self, event: ApprovalRequest, proceed: Callable[[], Awaitable[ApprovalOutcome]]
     ) -> ApprovalOutcome:
         """Let the client decide about calls of its own sessions; others are not its business."""
-        session = self._sessions.get(event.agent.id)
+        session = self._sessions.get(getattr(event.agent, "id", ""))
         if session is None or session.agent is not event.agent or event.call_id is None:
             return await proceed()
         return await ask_client(self._peer, session, event, event.call_id)

@@ -41,7 +41,8 @@ class Scripted(Adapter):
 
     async def resolve_model(self, provider: str, model: str, signal: Any = None) -> ModelInfo:
         modalities = ["text", "image"] if model == "eyes" else ["text"]
-        return {"provider": provider, "id": model, "name": model.title(), "inputModalities": modalities}
+        info: ModelInfo = {"provider": provider, "id": model, "name": model.title(), "inputModalities": modalities}
+        return {**info, "context": {"contextWindow": 1000}}
 
     async def stream(self, request: LlmRequest) -> AsyncIterator[StreamChunk]:
         at = max(n for n, one in enumerate(request.messages) if one["source"]["kind"] == "user")
