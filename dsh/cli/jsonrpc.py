@@ -64,10 +64,13 @@ def has_row(config: Path, patches: Any, sets: Any, name: str) -> bool:
 
 
 def main() -> None:
-    """Entry point of the console script ``dsh-jsonrpc-agent``."""
+    """Run the server of this process's arguments."""
     leave_quietly_until_started()
     from dsh.cli.logs import configure
     from dsh.cli.main import open_standard_files
+    from dsh.cli.start import prepare
+
+    prepare()
 
     open_standard_files()
     configure(verbosity=0, form="text")

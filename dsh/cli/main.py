@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from dsh.cli.quick_values import use_quick_values, use_quick_values_below
+from dsh.cli.start import prepare
 
 COMMANDS = {
     "run": "Load the plugin graph, start its agents and follow edits.",
@@ -165,10 +166,15 @@ def open_standard_files() -> None:
                 os.dup2(null, fd)
                 os.close(null)
             setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+        elif name == "stdin":
+            getattr(sys, name).reconfigure(encoding="utf-8", errors="replace")
+        else:  # a terminal that cannot show a character shows its number
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command of this process's arguments."""
+    prepare()
     open_standard_files()
     try:
         app()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
-from tests.faults.kit import PATIENCE, SPINE, Life, fault, living, read_log, strict
+from tests.faults.kit import PATIENCE, SPINE, fault, living, read_log, strict
 from tests.faults.test_tools import calls, outputs
 
 SHELL = """\

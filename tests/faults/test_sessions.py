@@ -54,7 +54,9 @@ def log_path(place: Place) -> Path:
     return path
 
 
-async def test_fault22_a_resume_restores_model_and_folder_and_says_what_stands_in_for_what_is_gone(place: Place) -> None:
+async def test_fault22_a_resume_restores_model_and_folder_and_names_what_is_gone(
+    place: Place,
+) -> None:
     where = place.work / "project x"
     where.mkdir()
     config = str(place.work / "cordis.yml")

@@ -105,7 +105,7 @@ import asyncio
 import datetime
 from dsh.core.tools import Tools, ToolDefinition, Output, define_tool, text
 
-ODD = {"set": {1, 2}, "datetime": datetime.datetime(2024, 1, 1), "bytes": b"\\xff", "nan": float("nan"), "object": object()}
+ODD = {"set": {1}, "datetime": datetime.datetime(2024, 1, 1), "bytes": b"\\xff", "nan": float("nan"), "object": object}
 
 def apply(ctx, config, tools: Tools):
     @tools.tool
@@ -140,10 +140,8 @@ def apply(ctx, config, tools: Tools):
     for kind, value in ODD.items():
         async def execute(args, run, value=value):
             return value
-        tools.register(define_tool(
-            f"odd_{kind}", "Return something odd.", {}, Output(schema={}, render=lambda args, value: [text(str(value))]),
-            execute,
-        ))
+        output = Output(schema={}, render=lambda args, value: [text(str(value))])
+        tools.register(define_tool(f"odd_{kind}", "Return something odd.", {}, output, execute))
 """
 ODD_NAMES = (
     "raises", "cancels", "leaves", "nothing", "empty", "fine",

@@ -1,0 +1,50 @@
+"""Where the console scripts begin: quiet when interrupted early, in UTF-8 whatever the locale says.
+
+Imports as little as can be: until the handler is in place an interrupt ends in the traceback of the import it hit.
+"""
+
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Entry point of ``dsh``."""
+    prepare()
+    from dsh.cli.main import main as command
+
+    command()
+
+
+def jsonrpc_agent() -> None:
+    """Entry point of ``dsh-jsonrpc-agent``."""
+    prepare()
+    from dsh.cli.jsonrpc import main as server
+
+    server()
+
+
+def prepare() -> None:
+    """What has to be right before anything else is imported; calling it again changes nothing."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    _use_utf8()
+
+
+def _leave(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def _use_utf8() -> None:
+    """Start over in UTF-8 mode where the locale knows no more than ASCII.
+
+    Without it, files whose names are written in a composition cannot be opened, and names that were found cannot be
+    written anywhere.
+    """
+    if sys.getfilesystemencoding() == "utf-8" or sys.flags.utf8_mode or not sys.executable:
+        return
+    os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
