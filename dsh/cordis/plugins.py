@@ -60,17 +60,16 @@ class PluginSpec:
         return _start_service(ctx, result) if isinstance(result, Service) else None
 
 
-def _start_service(ctx: Context, service: Service) -> Awaitable[None] | None:
+def _start_service(ctx: Context, service: Service) -> Awaitable[Any] | None:
     if service.service_name:
         ctx.provide(service)
     start, stop = _hook(service, "start"), _hook(service, "stop")
     pending = start() if start is not None else None
     if inspect.isawaitable(pending):
 
-        async def finish() -> None:
+        async def finish() -> Callable[[], Any] | None:
             await pending
-            if stop is not None:
-                ctx.defer(stop)
+            return stop  # as the undo of the body: kept even if the unload was asked for meanwhile
 
         return finish()
     if stop is not None:

@@ -1,5 +1,6 @@
 """Services: reading, providing, caller-bound views, isolation, interception."""
 
+import asyncio
 import gc
 import weakref
 from abc import abstractmethod
@@ -422,3 +423,28 @@ async def test_rebase_moves_a_fiber_under_another_parent():
         assert runs == [1]
         await right.dispose()
         assert row.is_disposed
+
+
+async def test_what_an_asynchronous_start_did_is_stopped_also_when_the_unload_met_it():
+    done = []
+    begun = asyncio.Event()
+
+    class Store(Service, name="store"):
+        def __init__(self, ctx, config=None):
+            super().__init__(ctx)
+
+        async def start(self):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                done.append("started")  # too late to be stopped half-way
+
+        async def stop(self):
+            done.append("stopped")
+
+    async with harness() as root:
+        fiber = root.plugin(Store)
+        await begun.wait()
+        await fiber.dispose()
+        assert done == ["started", "stopped"]
