@@ -459,7 +459,10 @@ class Fiber:
     def _fail(self, error: BaseException) -> None:
         self.error = error
         self._failed_target = _serials(self.committed or {})
-        self.runtime.report(self, error, "%s failed", self.label)
+        if self.runtime.is_judged(self):
+            self.runtime.log(self).info("%s failed", self.label, exc_info=error)
+        else:
+            self.runtime.report(self, error, "%s failed", self.label)
 
     def task_failed(self, name: str, error: BaseException, *, critical: bool = False) -> None:
         """A background task raised: counted and told; a critical one makes the fiber fail."""

@@ -44,6 +44,8 @@ class Runtime:
         self.services = ServiceStore(self)
         self.registry = PluginRegistry()
         self.crash: BaseException | None = None
+        self.is_judged: Callable[[Fiber], bool] = lambda fiber: False
+        """Whether somebody else tells if a fiber fails in the end; its failure is no error of its own then."""
         self._host: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.get_ident()

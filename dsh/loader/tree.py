@@ -64,6 +64,7 @@ class Loader(Service, name="loader"):
         self.judged: set[Entry] = set()
         """Rows whose failures whoever is editing them reports."""
         self._said: set[str] = set()
+        ctx.runtime.is_judged = self._is_on_trial
         ctx.on(ConfigResolve, self._resolve_config, global_=True)
         ctx.on(PluginChanged, self._note_disposal, global_=True)
         ctx.on(StatusChanged, self._note_status, global_=True)
@@ -487,6 +488,10 @@ class Loader(Service, name="loader"):
         if self._waiting and not self._is_loading(None):
             self._waiting = False
             self.ctx.runtime.services.notify(("loader", self.ctx.realm("loader")))
+
+    def _is_on_trial(self, fiber: Fiber) -> bool:
+        """Whether a fiber belongs to a row that an edit is changing: the edit tells if it fails in the end."""
+        return fiber.entry_id is not None and any(entry.address == fiber.entry_id for entry in self.judged)
 
     def _is_judged(self, entry: Entry | None) -> bool:
         """Whether somebody else reports what becomes of a row: the start, an edit of it or of an include around it."""
