@@ -226,11 +226,11 @@ class EventBus:
             found = self.channels[name] = Channel(name)
         return found
 
-    def bind(self, event: Event, mode: Mode) -> Channel:
-        """The channel of an event seen for the first time. Raises `WRONG_MODE` if it is not dispatched this way."""
-        info = getattr(type(event), "__event__", None)
+    def bind(self, event: type[Event], mode: Mode) -> Channel:
+        """The channel of a class seen for the first time. Raises `WRONG_MODE` if it is not dispatched this way."""
+        info = getattr(event, "__event__", None)
         if not isinstance(info, EventInfo):
-            raise TypeError(f"{type(event).__name__} is no event: subclass Emit, Parallel, … with name='…'")
+            raise TypeError(f"{event.__name__} is no event: subclass Emit, Parallel, … with name='…'")
         if info.mode != mode:
             verb = {"emit": "ctx.emit", "bail": "ctx.bail", "waterfall_sync": "ctx.waterfall_sync"}.get(
                 info.mode, f"await ctx.{info.mode}"

@@ -48,6 +48,36 @@ class Prepared:
                 self._bus.contain(self._channel, listener, error)
 
 
+class Outlet:
+    """The way of one event class to one scope, for who emits event after event: what stays the same is looked up once.
+
+    `reach` and `tell` are the halves of an emit around a commit, as `prepare` and `run` are.
+    """
+
+    __slots__ = ("_bus", "_channel", "_info", "_scope")
+
+    def __init__(self, bus: EventBus, channel: Channel, info: EventInfo, scope: object) -> None:
+        self._bus = bus
+        self._channel = channel
+        self._info = info
+        self._scope = scope
+
+    def reach(self, event: Event) -> Listeners:
+        """Ask the guards, whose exceptions refuse the event; returns the listeners that will hear it."""
+        channel = self._channel
+        if self._bus.guards.all:
+            self._bus.guard(self._info, event, self._scope)
+        return channel.route(self._info, event, self._scope, None) if channel.routed else channel.all
+
+    def tell(self, listeners: Listeners, event: Event) -> None:
+        """Notify. What is committed cannot be refused: everything a listener raises is contained."""
+        for listener in listeners:
+            try:
+                listener.call(event)
+            except Exception as error:
+                self._bus.contain(self._channel, listener, error)
+
+
 class EventMethods:
     """Mixed into `Context`."""
 
@@ -104,7 +134,7 @@ class EventMethods:
         bus = self._bus
         channel = bus.channels.get(info.name) if info is not None else None
         if channel is None or channel.mode != "emit" or info.mode != "emit":
-            channel = bus.bind(event, "emit")
+            channel = bus.bind(type(event), "emit")
         if bus.guards.all and not channel.internal:
             bus.guard(info, event, scope)
         listeners = channel.all
@@ -129,6 +159,11 @@ class EventMethods:
         """First half of an emit around a commit: asks the guards and fixes the listeners. Then call `run()`."""
         channel, listeners = self._reach(event, "emit", scope, origin)
         return Prepared(self._bus, channel, event, listeners)
+
+    def outlet(self, event: type[Emit], scope: object = None) -> Outlet:
+        """Where events of this class for `scope` go from here, for who emits very many. Raises `WRONG_MODE`."""
+        channel = self._bus.bind(event, "emit")
+        return Outlet(self._bus, channel, cast("EventInfo", event.__event__), scope)
 
     async def parallel(self, event: Parallel, scope: object = None, origin: object = None) -> int:
         """Start all listeners, await all; returns how many. Raises an `ExceptionGroup` in listener order."""
@@ -188,7 +223,7 @@ class EventMethods:
         bus = self._bus
         channel = bus.channels.get(info.name) if info is not None else None
         if channel is None or channel.mode != mode or info.mode != mode:
-            channel = bus.bind(event, mode)
+            channel = bus.bind(type(event), mode)
         if bus.guards.all and not channel.internal:
             bus.guard(info, event, scope)
         if channel.all and (channel.routed or origin is not None):

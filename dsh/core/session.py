@@ -169,7 +169,9 @@ class Session:
         if surface_op is not None or source_event_seqs is not None:
             surface_op, sources = _snapshot_metadata(type, surface_op, source_event_seqs)
         event = SessionEvent(type, len(self._log), now_ms(), data, surface_op, sources, ignorable)
-        place = self._plan(event)
+        place: slice | None = None
+        if type in SURFACE_TYPES or surface_op is not None or sources is not None:
+            place = self.surface.plan(event)
         if self.publication is None:
             self.commit(event, place)
         else:
@@ -191,11 +193,6 @@ class Session:
     def entered_directory(self) -> str | None:
         """The last folder entered in this log; see :mod:`dsh.core.working_directory`."""
         return self._directory.entered()
-
-    def _plan(self, event: SessionEvent) -> slice | None:
-        if event.type not in SURFACE_TYPES and event.surface_op is None and event.source_event_seqs is None:
-            return None
-        return self.surface.plan(event)
 
     def commit(self, event: SessionEvent, place: slice | None) -> None:
         """For a publication: make a planned event part of the log."""

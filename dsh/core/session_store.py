@@ -75,13 +75,24 @@ class SessionPreparation:
 class _Entry:
     """One live session in a store: the scope its events go to, and detaches put off while it is dispatching."""
 
-    __slots__ = ("_announcing", "_ctx", "_detach_asked", "_publishing", "_store", "announced", "scope", "session")
+    __slots__ = (
+        "_announcing",
+        "_ctx",
+        "_detach_asked",
+        "_outlet",
+        "_publishing",
+        "_store",
+        "announced",
+        "scope",
+        "session",
+    )
 
     def __init__(self, store: Sessions, session: Session, scope: object | None) -> None:
         self._store = store
         self._ctx = store.ctx
         self.session = session
         self.scope = scope
+        self._outlet = self._ctx.outlet(SessionAppended, scope)
         self.announced = False
         self._announcing = False
         self._publishing = False
@@ -92,9 +103,10 @@ class _Entry:
             raise SessionError("session append cannot reenter while another append is being published")
         self._publishing = True
         try:
-            dispatch = self._ctx.prepare(SessionAppended(self.session, event), scope=self.scope)
+            happened = SessionAppended(self.session, event)
+            listeners = self._outlet.reach(happened)
             self.session.commit(event, place)
-            dispatch.run()
+            self._outlet.tell(listeners, happened)
         finally:
             self._publishing = False
             if self._detach_asked:

@@ -75,7 +75,7 @@ class StreamDeadline:
         if self._cause is not None:
             _discard(work)
             raise self._cause
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         outer = task.cancelling()
         now = self._loop.time()
