@@ -8,16 +8,16 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
 
-SCALE = float(os.environ.get("FIRE_SCALE", "1"))
-"""How much longer than in the default suite a trial runs; `scripts/soak` sets it."""
+LONG = "FIRE_COUNT" in os.environ
+"""Whether this is the long form of a trial; `scripts/soak` says so."""
 
 SEED = int(os.environ.get("FIRE_SEED", "1"))
 """Where random choices start; printed with each failure."""
 
 
-def scaled(count: int) -> int:
-    """`count` in the short form, more of it in the long one."""
-    return max(1, round(count * SCALE))
+def count(short: int) -> int:
+    """How many times to try: `short` in the default suite, what `scripts/soak` asks for in the long form."""
+    return int(os.environ.get("FIRE_COUNT", short))
 
 
 class SteppingLoop(asyncio.SelectorEventLoop):

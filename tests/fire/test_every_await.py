@@ -18,11 +18,11 @@ from dsh.core.seams import SessionPersistence
 from tests.core.kit import of_type, types
 from tests.fire.judge import entered_ids, judge_log, strict_rows
 from tests.fire.stage import ROUTE, Actor, Stage, say, stage, within
-from tests.fire.stepping import SCALE, SteppingLoop, run_stepping
+from tests.fire.stepping import LONG, SteppingLoop, run_stepping
 
 USER = {"kind": "user"}
 FAR = 10_000
-LEAP = 1 if SCALE > 1 else 4
+LEAP = 1 if LONG else 4
 """The slower trials look at every fourth moment in the short form."""
 
 

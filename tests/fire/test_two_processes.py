@@ -17,7 +17,7 @@ from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
 from tests.fire.home import bash, composition, log_path, stored, until
 from tests.fire.judge import entered_ids, fault_of_body, judge_log
-from tests.fire.stepping import scaled
+from tests.fire.stepping import count
 from tests.sessions.helpers import Child, header, log_of, store_at
 
 EXPIRY = ", lease: expiry, leaseTtlMs: 1200, leaseRenewMs: 300"
@@ -160,7 +160,7 @@ async def test_of_two_products_started_at_the_same_moment_one_works(place: Place
         place.model(server.url)
         first = await place.dsh("run", "cordis.yml", "--prompt", "first", "--exit-when-idle")
         assert first.code == 0, first.err
-    for number in range(scaled(4)):
+    for number in range(count(4)):
         (place.work / "go").unlink(missing_ok=True)
         async with MockLlmServer([bash(WAIT), "success"]) as server:
             place.model(server.url)
@@ -210,7 +210,7 @@ def test_of_two_that_open_a_session_at_the_same_moment_exactly_one_wins(tmp_path
     hold = store_at(tmp_path).hold("s", "/w")
     hold.append(header("s", "/w"), 0, log_of(1))
     hold.release()
-    races = scaled(100)
+    races = count(100)
     with Child(RACER) as one, Child(RACER) as two:
         for number in range(races):
             at = time.time() + 0.015
