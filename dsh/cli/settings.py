@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from dsh.cli.output import fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from dsh.settings.offline import SettingValue
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Your settings, live in running compositions.")
 
@@ -22,7 +26,7 @@ Key = Annotated[str, typer.Argument(help="Section and key, e.g. agent-loop.maxPa
 @app.command("list")
 def list_settings(as_json: AsJson = False) -> None:
     """Every known setting with its value and the layer it comes from."""
-    values = _guarded(lambda: _document().values(_row_configs()))
+    values = _values()
     if as_json:
         print_json([{"key": each.key, "value": each.value, "layer": each.layer} for each in values])
         return
@@ -32,7 +36,7 @@ def list_settings(as_json: AsJson = False) -> None:
 @app.command()
 def get(key: Key, as_json: AsJson = False) -> None:
     """Print the value in force and, on a terminal, where it comes from."""
-    values = _guarded(lambda: _document().values(_row_configs()))
+    values = _values()
     found = [each for each in values if each.key == key or each.key.startswith(f"{key}.")]
     if not found:
         from dsh.cordis.nearest import did_you_mean
@@ -69,6 +73,16 @@ def unset(key: Key) -> None:
     document = _document()
     for warning in _guarded(lambda: document.unset(key)):
         typer.echo(f"dsh: {warning}", err=True)
+
+
+def _values() -> list[SettingValue]:
+    """Every known value; one under a name like that of a secret is not shown, whoever wrote it there."""
+    values: list[SettingValue] = _guarded(lambda: _document().values(_row_configs()))
+    return [replace(each, value="***") if _looks_secret(each) else each for each in values]
+
+
+def _looks_secret(setting: SettingValue) -> bool:
+    return isinstance(setting.value, str) and any(_SECRET.search(part) for part in setting.key.split("."))
 
 
 def _document() -> Any:

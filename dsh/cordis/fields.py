@@ -18,6 +18,9 @@ from .shapes import Checked, Choice, Shape
 
 T = TypeVar("T")
 
+CREDENTIAL_NAME: Final = "credential-name"
+"""Role of a field that names a credential."""
+
 
 class ConfigError(CordisError):
     """A config that cannot be used. `issues` are `(path, message)` pairs, all of them; `where` names the source."""
@@ -99,6 +102,8 @@ class FieldInfo:
             if self.max is not None and size > self.max:
                 return walk.fail(keys, f"{high} {_number(self.max)}{noun}", got, (f"≤ {_number(self.max)}",))
         if self.pattern is not None and isinstance(value, str) and re.search(self.pattern, value) is None:
+            if self.role == CREDENTIAL_NAME:  # what stands in its place is likely to be the key itself: never shown
+                return walk.fail(keys, f"must be the name of a credential ({self.pattern}), never the key itself")
             return walk.fail(keys, f"must match {self.pattern}", value, (self.pattern,))
         if self.choices is not None:
             return Choice(self.choices).read(value, walk, keys)

@@ -53,6 +53,10 @@ def check_rows(rows: Sequence[AgentRow]) -> None:
         if row.id in labels:
             raise HarnessError(f'agents: label "{row.id}" is used twice', code="DUPLICATE_LABEL")
         labels.add(row.id)
+        if (row.provider is None) != (row.model is None):
+            given, missing = ("provider", "model") if row.model is None else ("model", "provider")
+            text = f'agent "{row.id}": {given} without {missing}; name both, or neither for the default model'
+            raise HarnessError(text, code="INVALID_CONFIG")
         if row.session_id and row.resume_session_id:
             text = f'agent "{row.id}": sessionId and resumeSessionId are mutually exclusive'
             raise HarnessError(text, code="INVALID_CONFIG")
@@ -302,6 +306,9 @@ class ConfiguredAgents:
             return []
         rows = [self._with_launcher_identity(row) for row in rows]
         check_rows(rows)
+        for row in rows:
+            if row.cwd and not row.resume_session_id and not os.path.isdir(folder := self._meta(row)["cwd"]):
+                raise HarnessError(f'agent "{row.id}": cwd: there is no folder {folder}', code="INVALID_CONFIG")
         return rows
 
     def _with_launcher_identity(self, row: AgentRow) -> AgentRow:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dsh.cordis import ConfigModel
+from dsh.cordis import ConfigModel, HarnessError
 from dsh.cordis.inspection import dependency_cycles
 from dsh.cordis.schema import REDACTED
 
@@ -53,11 +54,18 @@ def _provider_hint(loader: Loader, missing: Iterable[str]) -> str:
 
 
 def report(problems: Iterable[Problem]) -> str:
-    """Problems with the traceback of the plugin that raised, where there is one."""
+    """Problems with the traceback of the plugin that raised, where there is one.
+
+    What a plugin says of its configuration or surroundings (`HarnessError`) is for the person who wrote the file; where
+    in the plugin it was said is shown only to whoever asked for more log lines.
+    """
     parts: list[str] = []
+    asked = logging.getLogger("dsh").isEnabledFor(logging.INFO)
     for problem in problems:
         parts.append(str(problem))
-        if problem.error is not None and problem.stage in ("apply", "import", "rollback"):
+        if problem.error is None or problem.stage not in ("apply", "import", "rollback"):
+            continue
+        if asked or not isinstance(problem.error, HarnessError):
             parts.append(plugin_traceback(problem.error))
     return "\n".join(parts)
 

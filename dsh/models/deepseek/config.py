@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from dsh.cordis import ConfigModel, field
+from dsh.cordis.fields import CREDENTIAL_NAME
 from dsh.llm.retry_policy import MAX_DELAY_MS, RetryPolicy
 
 OFFICIAL_URL = "https://api.deepseek.com"
@@ -35,6 +36,7 @@ class Config(ConfigModel):
         "DEEPSEEK_API_KEY",
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         live=True,
+        role=CREDENTIAL_NAME,
         description="Name of the credential that holds the key; never the key itself",
     )
     base_url: str | None = field(
