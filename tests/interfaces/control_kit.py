@@ -52,7 +52,7 @@ class Controlled:
 
     async def ask(self, method: str, path: str, body: Any = None, expect: int = 200) -> Any:
         """The answer's data; fails unless the status is the expected one."""
-        more = {} if method in ("GET", "DELETE") else {"json": {} if body is None else body}
+        more: dict[str, Any] = {} if method in ("GET", "DELETE") else {"json": {} if body is None else body}
         response = await self.http.request(method, path, **more)
         assert response.status_code == expect, response.text
         return response.json()
@@ -72,7 +72,8 @@ class Controlled:
 
     async def log(self) -> list[Any]:
         """All events of the agent `main`."""
-        return (await self.ask("GET", f"/api/sessions/{self.main}/events?limit=5000"))["events"]
+        events: list[Any] = (await self.ask("GET", f"/api/sessions/{self.main}/events?limit=5000"))["events"]
+        return events
 
     @asynccontextmanager
     async def frames(self, query: str = "", **headers: str) -> AsyncIterator[Frames]:

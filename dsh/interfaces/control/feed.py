@@ -47,7 +47,7 @@ class Feed:
         ctx.on(AgentError, self._error)
         ctx.on(InboxInserted, lambda event: self._queue(event.agent))
         ctx.on(InboxClaimed, lambda event: self._queue(event.agent))
-        ctx.on(InboxDiscarded, self._discarded)
+        ctx.on(InboxDiscarded, lambda event: self._queue(event.agent))
 
     def join(self, subscription: Subscription) -> None:
         """Give it every frame from now on."""
@@ -115,10 +115,6 @@ class Feed:
     def _error(self, event: AgentError) -> None:
         where = {"turn": event.turn, "step": event.step, "message": describe_error(event.error)}
         self._tell("host/agent-error", event.agent.id, where)
-
-    def _discarded(self, event: InboxDiscarded) -> None:
-        self._tell("session/discarded", event.agent.id, {"messageId": event.message["id"]})
-        self._queue(event.agent)
 
     def _queue(self, agent: Agent) -> None:
         self._tell("session/queue", agent.id, queue_of(agent))

@@ -6,14 +6,17 @@ from typing import Any
 
 
 class PromptWatch:
-    """Follows a prompt from the queue to the end of the turn that took it up.
+    """Follows a prompt from the queue to the end of the turn that took it up; fed with the frames from before it on.
 
     status: the kind of that turn's end, `discarded`, or `parked` when the agent went idle without it; None until then.
     """
 
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
+        self._place: tuple[str, int] | None = None
+        """The list it waits in, and its index there."""
         self._taken_up = False
+        self._idle_since: int | None = None
         self.output = ""
         self.status: str | None = None
         self.error: dict[str, Any] | None = None
@@ -22,15 +25,26 @@ class PromptWatch:
         """Take one frame; True when it is known what came of the prompt."""
         kind = frame["type"]
         if kind == "session/event":
-            self._event(frame["event"]["type"], frame["event"]["data"])
-        elif kind == "session/discarded" and frame["messageId"] == self._message_id:
-            self.status = "discarded"
-        elif kind == "host/session-status" and not self._taken_up and frame["status"] != "running":
-            self.status = "parked"
+            event = frame["event"]
+            self._event(event["type"], event["data"])
+            if self._idle_since is not None and event["seq"] >= self._idle_since:
+                self._parked()
+        elif kind == "session/subscribed" and frame.get("status") != "running":
+            self._idle_since = frame.get("lastSeq")
+        elif kind == "host/session-status":
+            self._idle_since = None
+            if frame["status"] != "running":
+                self._parked()
         return self.status is not None
 
+    def _parked(self) -> None:
+        if self.status is None and not self._taken_up:
+            self.status = "parked"
+
     def _event(self, kind: str, data: Any) -> None:
-        if kind == "user/message" and data["id"] == self._message_id:
+        if kind == "agent/inbox/spliced":
+            self._spliced(data)
+        elif kind == "user/message" and data["id"] == self._message_id:
             self._taken_up = True
         elif kind == "assistant/message" and self._taken_up:
             text = "".join(block["text"] for block in data["message"]["content"] if block["type"] == "text")
@@ -40,3 +54,19 @@ class PromptWatch:
             disposed = reason["kind"] == "aborted" and (reason.get("reason") or {}).get("kind") == "disposed"
             self.status = "disposed" if disposed else reason["kind"]
             self.error = reason.get("error")
+
+    def _spliced(self, data: Any) -> None:
+        """Keep track of the prompt's place while others come and go around it."""
+        start, removed = data["start"], data.get("removedCount", 0)
+        if self._place is not None and self._place[0] == data["target"]:
+            index = self._place[1]
+            if start <= index < start + removed:
+                self._place = None
+                if data.get("outcome") == "canceled":
+                    self.status = "discarded"
+            elif start <= index:
+                self._place = data["target"], index - removed + len(data["inserted"])
+        for offset, message in enumerate(data["inserted"]):
+            if message["id"] == self._message_id:
+                self._place = data["target"], start + offset
+                self.status = None

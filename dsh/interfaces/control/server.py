@@ -140,8 +140,8 @@ def _close_in_children(sock: socket.socket) -> None:
 
     def in_child() -> None:
         left = ours()
-        if left is not None:
+        if left is not None and left.fileno() >= 0:
             with suppress(OSError):
-                left.close()
+                os.close(left.fileno())  # the event loop's claim on it keeps `close` from doing so
 
     os.register_at_fork(after_in_child=in_child)
