@@ -43,7 +43,8 @@ class ImportGraph:
     def importers(self, sources: Mapping[str, ModuleSource], targets: Iterable[str]) -> dict[str, set[str]]:
         """For each target, and each module on a way to one, the modules that import it directly.
 
-        Only texts in which the name occurs are parsed. A module also needs the packages around it.
+        Only texts that can mean the module are parsed: its last name occurs in them, and its first one too unless they
+        lie in the same package. A module also needs the packages around it.
         """
         found: dict[str, set[str]] = {}
         pending = [name for name in targets if name in sources]
@@ -51,12 +52,11 @@ class ImportGraph:
             name = pending.pop()
             if name in found:
                 continue
-            leaf = name.rpartition(".")[2]
             found[name] = {
                 other
                 for other, source in sources.items()
                 if other != name
-                and (other.startswith(name + ".") or (leaf in source.text and name in self._imports(source)))
+                and (other.startswith(name + ".") or (_may_mean(source, name) and name in self._imports(source)))
             }
             pending.extend(found[name])
         return found
@@ -67,6 +67,12 @@ class ImportGraph:
         if found is None:
             found = self._parsed[key] = imported_names(source.text, source.name, is_package=source.is_package)
         return found
+
+
+def _may_mean(source: ModuleSource, name: str) -> bool:
+    top, _, _ = name.partition(".")
+    leaf = name.rpartition(".")[2]
+    return leaf in source.text and (source.name.partition(".")[0] == top or top in source.text)
 
 
 def closure(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[str]:
