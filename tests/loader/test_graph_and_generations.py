@@ -47,6 +47,27 @@ def test_b17s_a_package_resolves_its_own_siblings_and_needs_the_packages_around(
     assert imported_names("from .a import x", "top.pkg", is_package=True) == {"top", "top.pkg.a", "top.pkg.a.x"}
 
 
+def test_b17v_texts_that_cannot_mean_a_module_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str, module: str, *, is_package: bool = False) -> frozenset[str]:
+        parsed.append(module)
+        return imported_names(text, module, is_package=is_package)
+
+    monkeypatch.setattr("dsh.loader.graph.imported_names", parse)
+    sources = {
+        name: ModuleSource(name, f"/{name}.py", text)
+        for name, text in {
+            "app.one": "",
+            "app.two": "from . import one",
+            "main": "import app.one",
+            "far.away": "one = 'the word, in a text that never says where it would come from'",
+        }.items()
+    }
+    assert ImportGraph().importers(sources, ["app.one"])["app.one"] == {"app.two", "main"}
+    assert sorted(parsed) == ["app.two", "main"]
+
+
 def test_b17t_ways_to_a_change_are_found_from_its_importers() -> None:
     sources = {
         name: ModuleSource(name, f"/{name}.py", text)
