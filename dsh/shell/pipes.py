@@ -10,6 +10,8 @@ from collections.abc import Callable
 from .service import ProcessInput
 
 _READ_SIZE = 1 << 16
+_HELD = 1 << 20
+"""What a pipe of the largest size holds."""
 
 
 class PipeReader(asyncio.ReadTransport):
@@ -53,8 +55,10 @@ class PipeReader(asyncio.ReadTransport):
         self._ended()
 
     def drain(self) -> None:
-        """Take what the pipe holds right now without waiting for more."""
-        while self._fd is not None:
+        """Take what the pipe holds right now without waiting for more, even if somebody keeps filling it."""
+        for _ in range(_HELD // _READ_SIZE):
+            if self._fd is None:
+                return
             try:
                 data = os.read(self._fd, _READ_SIZE)
             except OSError:

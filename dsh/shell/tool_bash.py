@@ -115,7 +115,7 @@ def bash_tool(ctx: Context, config: Config, shell: Shell) -> ToolDefinition:
         execute,
         is_concurrency_safe=lambda _args: config.allow_parallel,
         present_call=_present_call,
-        present_result=_present_result,
+        present_result=present_result,
     )
 
 
@@ -158,7 +158,7 @@ def _present_call(args: Any) -> CallCard | None:
     return card
 
 
-def _present_result(_args: Any, result: PresentedResult) -> ResultCard | None:
+def present_result(_args: Any, result: PresentedResult) -> ResultCard | None:
     output = "".join(block["text"] for block in result["content"] if block["type"] == "text")
     if result["isError"]:
         return {"card": "generic", "content": result["content"]}
