@@ -7,6 +7,7 @@ short is told apart from one whose bytes were damaged.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -72,21 +73,32 @@ def _check_magic_prefix(data: bytes, start: int) -> None:
 def walk(data: bytes) -> Iterator[tuple[int, int | None]]:
     """(start, end) of each frame; the last one has end None if the data stops inside it.
 
-    A rest of zero bytes counts as cut short too: file systems leave one where a write was lost with the power.
-    Raises BadFrameError.
+    A rest that is no frame counts as cut short too: file systems leave one, of zeros or of old bytes, where a write was
+    lost with the power, and it hides nothing. Raises BadFrameError if there is a frame behind it, or none before it.
     """
     at, size = 0, len(data)
     while at < size:
         try:
             end = frame_end(data, at)
         except BadFrameError:
-            if data.count(0, at) != size - at:
+            if at == 0 or _holds_frame(data, at + 1):
                 raise
             end = None
         yield at, end
         if end is None:
             return
         at = end
+
+
+def _holds_frame(data: bytes, at: int) -> bool:
+    """Whether a whole frame begins anywhere behind `at`."""
+    magic = _MAGIC.to_bytes(4, "little")
+    while (at := data.find(magic, at)) >= 0:
+        with contextlib.suppress(BadFrameError):
+            if frame_end(data, at) is not None:
+                return True
+        at += 1
+    return False
 
 
 class FrameCodec:

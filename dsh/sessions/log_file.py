@@ -17,7 +17,7 @@ from dsh.cordis.records import struct
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
 from dsh.sessions.errors import SessionCollisionError, SessionPersistenceCorruptionError
-from dsh.sessions.frames import BadFrameError, FrameCodec, frame_end
+from dsh.sessions.frames import BadFrameError, FrameCodec, frame_end, walk
 from dsh.sessions.jsonl_codec import DecodedLog, decode_header, decode_raw, decode_zstd, encode_batch, encode_header
 
 _NO_LINKS: Final = frozenset(
@@ -114,15 +114,10 @@ def read_text(path: str, session_id: str) -> bytes:
     data, _ = read_stable(path)
     if not is_compressed(path):
         return data
-    codec, parts, at = FrameCodec(), [], 0
+    codec, parts = FrameCodec(), []
     try:
-        while at < len(data):
-            end = frame_end(data, at)
-            if end is None:
-                parts.append(codec.decode_part(data, at))
-                break
-            parts.append(codec.decode(data, at, end))
-            at = end
+        for start, end in walk(data):
+            parts.append(codec.decode_part(data, start) if end is None else codec.decode(data, start, end))
     except BadFrameError as error:
         raise SessionPersistenceCorruptionError(session_id, error) from error
     return b"".join(parts)
