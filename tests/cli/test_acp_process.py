@@ -266,3 +266,11 @@ async def test_two_servers_on_one_input_are_refused(place: Place) -> None:
     async with acp(place, "--config", str(compose(place, acp={}, extra=[twice]))) as client:
         assert await client.gone() == 1
         assert client.frames == [] and "acp" in client.err
+
+
+async def test_b02_requests_written_before_the_input_ends_are_answered(place: Place) -> None:
+    async with acp(place, "--config", str(compose(place, acp={}))) as client:
+        first = client.send("initialize", protocolVersion=1)
+        second = client.send("session/new", cwd=str(place.work), mcpServers=[])
+        assert await client.leave() == 0
+        assert [frame["id"] for frame in client.frames if "result" in frame] == [first, second]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from . import Config
 
 PROTOCOL_VERSION = 1
+GRACE_SECONDS = 1.0
+"""How long requests that came before the end of the input may take to be answered."""
+
 DISPOSED = {"kind": "disposed"}
 PARENT = {"kind": "parent"}
 
@@ -69,6 +72,7 @@ class AcpServer:
         self._source = source
         self._peer = JsonRpcPeer(output, self._handle, on_notification=self._notified, answer_malformed=True)
         self._sessions: dict[str, AcpSession] = {}
+        self._leaving = False
         self._closing = False
         # What the client has done outlives a restart of this row: it knows nothing of rows.
         remembered: dict[str, Any] | None = ctx.get("acpConnection")
@@ -89,25 +93,21 @@ class AcpServer:
     async def serve(self) -> None:
         """Answer until the client closes its side; then end what it left."""
         await when_started(self._ctx)
-        await self._peer.serve(self._source)
+        await self._peer.serve(self._incoming(), grace=GRACE_SECONDS)
         await self.close()
+
+    async def _incoming(self) -> AsyncIterator[bytes]:
+        async for chunk in self._source:
+            yield chunk
+        self._stop()  # what else it asked for may still be answered
 
     async def close(self) -> None:
         """Take nothing more, answer what is in flight as cancelled, end this connection's agents and theirs."""
         self._closing = True
         open_sessions = list(self._sessions.values())
-        answers = []
-        for session in open_sessions:
-            if session.prompt is not None:
-                session.prompt.cancel()
-                answers.append(session.prompt.answered)
-        children = self._descendants([session.agent for session in open_sessions if session.agent is not None])
-        for session in open_sessions:
-            if session.agent is not None:
-                session.agent.cancel(DISPOSED, keep_inbox=True)
-        for child in children:
-            child.cancel(PARENT)
+        answers = [session.prompt.answered for session in open_sessions if session.prompt is not None]
         handles = [session.handle for session in open_sessions if session.handle is not None]
+        children = self._stop()
         await asyncio.gather(
             *answers,
             *(child.when_idle() for child in children),
@@ -115,6 +115,22 @@ class AcpServer:
             return_exceptions=True,
         )
         self._sessions.clear()
+
+    def _stop(self) -> list[Agent]:
+        """Cancel every prompt and whatever the agents do, and admit no more; the agents that they created."""
+        self._leaving = True
+        agents = []
+        for session in self._sessions.values():
+            if session.prompt is not None:
+                session.prompt.cancel()
+            if session.agent is not None:
+                agents.append(session.agent)
+        children = self._descendants(agents)
+        for agent in agents:
+            agent.cancel(DISPOSED, keep_inbox=True)
+        for child in children:
+            child.cancel(PARENT)
+        return children
 
     # -- incoming -------------------------------------------------------------------------------------------------
 
@@ -313,6 +329,8 @@ class AcpServer:
         session = self._session(params)
         if session.prompt is not None:
             raise invalid_params("a prompt is already in flight for this session")
+        if self._leaving:
+            return {"stopReason": "cancelled"}
         prompt = session.prompt = Prompt()
         try:
             return {"stopReason": await self._run(session, prompt, params)}
