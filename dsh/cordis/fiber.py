@@ -389,7 +389,7 @@ class Fiber:
             self._keep_undo(body.task.result())
         if not body.cancelled_by_us:
             return error or (AbortError(f"{self.label} was cancelled while loading") if body.task.cancelled() else None)
-        if error is not None:
+        if error is not None and not _is_too_late(error):
             self.runtime.report(self, error, "%s failed while its loading was given up", self.label)
         return None
 
@@ -497,6 +497,11 @@ class Fiber:
 
 def _serials(view: dict[str, Implementation]) -> tuple[int, ...]:
     return tuple(implementation.serial for implementation in view.values())
+
+
+def _is_too_late(error: BaseException) -> bool:
+    """Whether a body that was told to end only learned of it by a refused registration."""
+    return isinstance(error, CordisError) and error.code == "INACTIVE_EFFECT"
 
 
 async def _as_coroutine(pending: Awaitable[Any]) -> Any:

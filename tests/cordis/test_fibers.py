@@ -738,3 +738,24 @@ async def test_a_body_disposed_before_its_first_step_never_runs():
         root.on("internal/status", lambda e: asyncio.get_running_loop().call_soon(fiber.dispose))
         await fiber.until_disposed()
         assert ran == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_body_that_learns_of_its_unload_by_a_refused_registration_has_not_failed(fails):
+    async with harness() as root:
+        begun = asyncio.Event()
+
+        async def body(ctx):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:  # as after work in a thread, which cannot be cancelled
+                if fails:
+                    raise RuntimeError("really") from None
+                ctx.on(Ping, lambda e: None)
+
+        fiber = root.plugin(body)
+        await begun.wait()
+        await fiber.dispose()
+        assert any("given up" in line for line in errors(root)) is fails
+        assert len(listeners(root)) == 0
