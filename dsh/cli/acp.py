@@ -25,7 +25,7 @@ def acp(
 
     A composition with a row acp decides how much a client is shown; without one, editors get everything.
     """
-    from dsh.cli.jsonrpc import leave_quietly_until_started
+    from dsh.cli.start import leave_quietly_until_started
 
     leave_quietly_until_started()
     from dsh.interfaces.stdin import claim_stdin

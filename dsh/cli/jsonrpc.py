@@ -1,7 +1,6 @@
 """``dsh jsonrpc`` and ``dsh-jsonrpc-agent``: serve one SDK client over standard input and output."""
 
 import os
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,50 +36,27 @@ def jsonrpc(
 def serve(config: Path, patches: Any = (), sets: Any = ()) -> int:
     """Serve a composition on standard input and output until the client leaves; the exit code."""
     from dsh.cli.host import Launch, run
+    from dsh.cli.mounted import mounts
+    from dsh.cli.start import leave_quietly_until_started
     from dsh.interfaces.stdin import claim_stdin
     from dsh.interfaces.stdout import claim_stdout
 
+    leave_quietly_until_started()
     stdout, stdin = claim_stdout(), claim_stdin()
     for name in ("DSH_SESSION_ROOT", "DSH_CWD"):  # of the client, so relative to where it started us
         if os.environ.get(name):
             os.environ[name] = os.path.abspath(os.environ[name])
     path = config.absolute()
     layers = [patch.absolute() for patch in patches]
-    rows = [] if has_row(path, layers, sets, ROW) else [{"id": ROW, "name": f"dsh-{ROW}"}]
+    rows = [] if mounts(path, ROW, layers) else [{"id": ROW, "name": f"dsh-{ROW}"}]
     return run(Launch(path, layers, sets, rows, stdout=stdout, stdin=stdin))
-
-
-def has_row(config: Path, patches: Any, sets: Any, name: str) -> bool:
-    """Whether a composition mounts a plugin. True for one that cannot be read: its start says what is wrong."""
-    from dsh.loader.boot import make_source
-    from dsh.loader.names import short_name
-    from dsh.loader.problems import LoadError
-
-    try:
-        rows = make_source(config, overlays=patches, sets=sets).read().parsed.rows
-    except LoadError:
-        return True
-    return any(short_name(row.name) == name for row in rows)
 
 
 def main() -> None:
     """Run the server of this process's arguments."""
-    leave_quietly_until_started()
     from dsh.cli.logs import configure
     from dsh.cli.main import open_standard_files
-    from dsh.cli.start import prepare
-
-    prepare()
 
     open_standard_files()
     configure(verbosity=0, form="text")
     app()
-
-
-def leave_quietly_until_started() -> None:
-    """Exit with code 0 on SIGTERM as long as there is nothing to end: a client may change its mind early."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-
-
-if __name__ == "__main__":
-    main()

@@ -18,10 +18,16 @@ def main() -> None:
 
 def jsonrpc_agent() -> None:
     """Entry point of ``dsh-jsonrpc-agent``."""
+    leave_quietly_until_started()
     prepare()
     from dsh.cli.jsonrpc import main as server
 
     server()
+
+
+def leave_quietly_until_started() -> None:
+    """Exit with code 0 on SIGTERM as long as a server has nothing to end: a client may change its mind early."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 def prepare() -> None:

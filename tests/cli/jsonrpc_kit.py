@@ -12,7 +12,7 @@ from typing import Any
 from tests.cli.kit import PYTHON, TIMEOUT, Place
 
 COMMAND = (PYTHON, "-m", "dsh.cli.main", "jsonrpc")
-AGENT = (PYTHON, "-m", "dsh.cli.jsonrpc")
+AGENT = (PYTHON, "-c", "from dsh.cli.start import jsonrpc_agent; jsonrpc_agent()")
 PROFILE = (PYTHON, "-m", "dsh.cli.main", "--profile", "sdk")
 
 ROWS = """\

@@ -39,12 +39,12 @@ class Client:
         self.place = place
         place.model(url)
         self.made = made
-        self.bin = self._command("dsh", "dsh.cli.main")
-        self.agent = self._command("dsh-jsonrpc-agent", "dsh.cli.jsonrpc")
+        self.bin = self._command("dsh", "main")
+        self.agent = self._command("dsh-jsonrpc-agent", "jsonrpc_agent")
 
-    def _command(self, name: str, module: str) -> str:
+    def _command(self, name: str, entry: str) -> str:
         path = self.place.home.parent / name
-        path.write_text(f'#!/bin/sh\nexec "{PYTHON}" -m {module} "$@"\n')
+        path.write_text(f"#!{PYTHON}\nfrom dsh.cli.start import {entry}\n{entry}()\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return str(path)
 
