@@ -321,13 +321,33 @@ def parse_json(text: str, *, file: str = "") -> Any:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
         raise YamlError(str(error).split(" at character")[0], file, line, column) from None
+    # Valid JSON is YAML, but for tabs between tokens and for characters that YAML takes for line breaks: reading it
+    # again as such gives the places. Where the two differ (escaped surrogates) the places are missing.
+    plain = _from_json(value, file)
     try:
-        # Valid JSON is YAML, but for tabs between tokens: reading it again as such gives the places.
-        return parse_yaml(text.replace("\t", " "), file=file)
+        placed = parse_yaml(text.replace("\t", " ").translate(_JSON_BREAKS), file=file)
     except YamlError as error:
         if "stands twice" in error.reason or JSON_EXPR_KEY in error.reason:
             raise
+        return plain
+    return placed if same_value(placed, plain) else plain
+
+
+_JSON_BREAKS: Final = str.maketrans({"\x85": "\\N", "\u2028": "\\L", "\u2029": "\\P"})
+
+
+def _from_json(value: Any, file: str) -> Any:
+    """A decoded JSON value as this module gives values, without places. Raises `YamlError`."""
+    if isinstance(value, list):
+        return YamlList([_from_json(item, file) for item in value])
+    if not isinstance(value, dict):
         return value
+    if value.keys() == {JSON_EXPR_KEY}:
+        source = value[JSON_EXPR_KEY]
+        if not isinstance(source, str) or not source.strip():
+            raise YamlError(f"{JSON_EXPR_KEY} needs an expression as text", file)
+        return Expr(source.strip())
+    return YamlMap({key: _from_json(item, file) for key, item in value.items()})
 
 
 def read_text(path: str | os.PathLike[str], file: str) -> str:

@@ -213,3 +213,11 @@ def test_equality_tells_flags_from_numbers_and_expressions_by_source() -> None:
     assert not same_value(Expr("x"), Expr("x", "!expr"))
     assert not same_value({"a": None}, {})
     assert not same_value("x", Expr("x"))
+
+
+def test_json_strings_keep_characters_that_yaml_would_fold_or_refuse() -> None:
+    """Found by fuzzing: both were read as something else when the file was read again for its places."""
+    assert parse_json('{"a": "x\x85y\u2028z\u2029"}') == {"a": "x\x85y\u2028z\u2029"}
+    value = parse_json('[{"name": "x", "config": {"__jsExpr": "1 + 1"}, "label": "\\ud83d\\ude00"}]')
+    assert value == [{"name": "x", "config": Expr("1 + 1"), "label": "😀"}]
+    assert isinstance(value[0], YamlMap)
