@@ -274,3 +274,15 @@ async def test_b02_requests_written_before_the_input_ends_are_answered(place: Pl
         second = client.send("session/new", cwd=str(place.work), mcpServers=[])
         assert await client.leave() == 0
         assert [frame["id"] for frame in client.frames if "result" in frame] == [first, second]
+
+
+async def test_the_row_is_no_trouble_to_commands_that_serve_nobody(place: Place) -> None:
+    config = compose(place, acp={})
+    config.write_text(config.read_text("utf-8").replace("agents: []", "agents: [{id: main}]"), "utf-8")
+    done = await place.dsh("exec", "hello", "--config", "cordis.yml", "--model", "scripted/eyes")
+    assert (done.code, done.out) == (0, "eyes heard: hello\n"), done.err
+    async with place.daemon("cordis.yml") as daemon:
+        await daemon.ready()
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.finish() == 0
+        assert {line["type"] for line in daemon.lines} <= {"ready", "session_event", "result", "config"}

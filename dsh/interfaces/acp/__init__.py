@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
-from dsh.cordis import ConfigModel, Context, HarnessError, field
+from dsh.cordis import ConfigModel, Context, field
 from dsh.core.agents import Agents
 from dsh.core.session_store import Sessions
-from dsh.interfaces.stdio_jsonrpc import stdin_chunks
 from dsh.llm.service import Llm
 
 from .server import AcpServer
@@ -37,11 +36,16 @@ class Config(ConfigModel):
 
 
 def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, llm: Llm) -> None:
-    """Serve the client; its end asks the launcher to exit with code 0."""
+    """Serve the client; its end asks the launcher to exit with code 0.
+
+    Started by a command that serves nobody on standard input, the row does nothing: one composition is for all of
+    them.
+    """
     output: LineOutput | None = ctx.get("stdout")
-    if output is None:
-        raise HarnessError("the ACP server needs the launcher's standard output: use `dsh acp`", code="NO_STDOUT")
-    source: AsyncIterable[bytes] = ctx.get("stdin") or stdin_chunks()
+    source: AsyncIterable[bytes] | None = ctx.get("stdin")
+    if output is None or source is None:
+        ctx.logger.info("nobody is served on standard input here; `dsh acp` does that")
+        return
     leave: Callable[[int], None] = ctx.get("appExit")
     server = AcpServer(ctx, config, agents, sessions, llm, output, source)
 
