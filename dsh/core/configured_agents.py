@@ -77,12 +77,14 @@ class _Configured:
         self.session_id = session_id
         self.lifecycle: Lifecycle | None = None
         self.error: BaseException | None = None
+        self.waits_for: HarnessError | None = None
+        """What it cannot start without, while a later edit may still bring it."""
         self.starting: asyncio.Task[None] | None = None
 
     @property
     def is_starting(self) -> bool:
         """A start is under way that can end without an edit: it does not wait for a missing persistence."""
-        return self.starting is not None and not self.starting.done() and self.error is None
+        return self.starting is not None and not self.starting.done() and self.waits_for is None
 
     @property
     def agent(self) -> Agent | None:
@@ -142,6 +144,10 @@ class ConfiguredAgents:
     def failures(self) -> list[tuple[str, BaseException]]:
         """``(label, error)`` of every row whose restore or resume failed."""
         return [(label, c.error) for label, c in self._started.items() if c.error is not None]
+
+    def waiting(self) -> list[tuple[str, BaseException]]:
+        """``(label, what is missing)`` of every row that starts as soon as an edit provides it."""
+        return [(label, c.waits_for) for label, c in self._started.items() if c.waits_for is not None]
 
     def close(self) -> None:
         """The loop unloads: starts under way end silently, with their agents."""
@@ -245,7 +251,7 @@ class ConfiguredAgents:
     async def _await_persistence(self, needs_it: _Configured | None = None) -> SessionPersistence | None:
         """Persistence, once the rest of the composition had its chance to provide it.
 
-        A start that cannot do without (``needs_it``) counts as failed while it waits for a later edit to bring one.
+        A start that cannot do without (``needs_it``) waits for a later edit to bring one.
         """
         if (persistence := self._persistence()) is not None:
             return persistence
@@ -254,7 +260,7 @@ class ConfiguredAgents:
         def arrive(_ctx: Context) -> None:
             arrived.set()
             if needs_it is not None:
-                needs_it.error = None
+                needs_it.waits_for = None
 
         provider = loop.ctx.inject([SessionPersistence], arrive)
         settled = loop.tasks.start(loop.ctx.root.settle(), name="agentLoop: the composition settles")
@@ -263,7 +269,7 @@ class ConfiguredAgents:
             await asyncio.wait({settled, there}, return_when=asyncio.FIRST_COMPLETED)
             if needs_it is not None and not there.done():
                 loop.ctx.logger.warning("%s; waiting for one", NO_PERSISTENCE)
-                needs_it.error = HarnessError(NO_PERSISTENCE, code="NO_PERSISTENCE")
+                needs_it.waits_for = HarnessError(NO_PERSISTENCE, code="NO_PERSISTENCE")
                 self._parked.set()
                 await there
             return self._persistence()

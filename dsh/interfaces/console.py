@@ -61,6 +61,8 @@ class Console:
         await self._loop.configured.settled()
         for label, error in self._loop.configured.failures():
             self._transcript.error(f'agent "{label}" did not start: {describe_error(error)}')
+        for label, error in self._loop.configured.waiting():
+            self._transcript.error(f'agent "{label}" waits: {describe_error(error)}')
         self._select(self._config.agent)
         if self._agent is None:
             self._transcript.error("no agent to talk to: add one under agent-loop.config.agents")

@@ -107,7 +107,7 @@ async def _main(
 ) -> None:
     await when_started(ctx)
     await loop.configured.settled()
-    failures = loop.configured.failures()
+    failures = [*loop.configured.failures(), *loop.configured.waiting()]
     failed = {label for label, _ in failures}
     reporter.ready(os.getpid(), [each for each in loop.configured.sessions() if each[0] not in failed])
     if failures and (config.exit_when_idle or config.require_agents):

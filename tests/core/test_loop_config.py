@@ -211,6 +211,22 @@ async def test_b66_a_session_that_is_missing_stops_its_own_agent_only(
     assert 'agent "gone": config-driven resume of "missing" failed: ' in caplog.text
 
 
+async def test_b66_a_resume_without_persistence_waits_and_has_not_failed(tmp_path: Path) -> None:
+    async with deployment(row(), script=[text_reply("first")], store=tmp_path) as d:
+        await d.run("one")
+        stored = d.session_id()
+    async with deployment(row(resumeSessionId=stored), script=[text_reply("second")]) as d:
+        assert d.loop.configured.failures() == [] and d.failed == []
+        ((label, missing),) = d.loop.configured.waiting()
+        assert label == "main" and "session persistence is not configured" in str(missing)
+        assert d.root[Agents].get(stored) is None
+        await d.mount("persistence", jsonl, {"root": str(tmp_path), "durability": "os"})
+        await d.ready()
+        assert d.loop.configured.waiting() == []
+        await d.run("two")
+        assert texts_of(d.agent().session)[-2:] == ["two", "second"]
+
+
 async def test_b66_a_resumed_session_continues_and_an_empty_id_counts_as_none(tmp_path: Path) -> None:
     async with deployment(row(), script=[text_reply("first")], store=tmp_path) as d:
         await d.run("one")

@@ -46,11 +46,13 @@ def agents_of(api: Api) -> list[dict[str, Any]]:
     loop, agents = api.ctx.get(AgentLoop), api.ctx.get(Agents)
     found: dict[str, dict[str, Any]] = {}
     if loop is not None:
-        failures = dict(loop.configured.failures())
+        failures, waiting = dict(loop.configured.failures()), dict(loop.configured.waiting())
         for label, session_id in loop.configured.sessions():
             found[session_id] = {"label": label, "sessionId": session_id, "status": "starting"}
             if label in failures:
                 found[session_id] |= {"status": "failed", "error": describe_error(failures[label])}
+            elif label in waiting:
+                found[session_id] |= {"status": "waiting", "error": describe_error(waiting[label])}
     for agent in agents.list() if agents is not None else ():
         entry = found.setdefault(agent.id, {"label": None, "sessionId": agent.id})
         entry |= describe_agent(api, agent)
