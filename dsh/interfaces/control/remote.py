@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ import httpx
 
 from ..dialogue import Dialogue
 from ..screen import PlainScreen
+from ..stdin import stdin_chunks
 from .client import ANSWER_SECONDS, SILENCE_SECONDS, FrameParser, Target
 
 HELP: Final = "/queue shows what waits, /help this text, /quit or Ctrl-D detaches: the daemon goes on"
@@ -34,6 +36,8 @@ class RemoteConsole:
         self.running = target.agent["status"] == "running"
         self._waiting: list[str] = []
         self._over: str | None = None
+        self._seen = -1
+        """The seq of the last event that was shown."""
         self._jobs: set[asyncio.Task[None]] = set()
         transport = httpx.AsyncHTTPTransport(uds=target.daemon.entry.socket, verify=False)
         limits = httpx.Timeout(30.0, connect=ANSWER_SECONDS)
@@ -48,7 +52,7 @@ class RemoteConsole:
         transcript = self._dialogue.transcript
         async with self._http:
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
-            after = await self._past()
+            after = self._seen = await self._past()
             watching = asyncio.create_task(self._watch(after), name="attach: events")
             talking = asyncio.create_task(self._talk(), name="attach: input")
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
@@ -76,7 +80,7 @@ class RemoteConsole:
         """Without a terminal the end of the input is the end of the questions, not of the answers."""
         while not watching.done():
             status = await self._ask("GET", "")
-            if status["status"] == "idle" and not status["queued"]:
+            if status["status"] == "idle" and not status["queued"] and self._seen >= status["asOfSeq"]:
                 return
             await asyncio.wait({watching}, timeout=0.2)
 
@@ -120,6 +124,7 @@ class RemoteConsole:
         kind, transcript = frame["type"], self._dialogue.transcript
         if kind == "session/event":
             event = frame["event"]
+            self._seen = event["seq"]
             transcript.event(event["type"], event["data"])
         elif kind == "host/session-status":
             self.running = frame["status"] == "running"
@@ -170,5 +175,10 @@ class RemoteConsole:
 
 async def _typed_lines() -> AsyncIterator[str]:
     """Standard input without a terminal, line by line."""
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        yield line.strip()
+    rest = b""
+    async with aclosing(stdin_chunks()) as chunks:  # type: ignore[type-var]
+        async for chunk in chunks:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").strip()
+    yield rest.decode("utf-8", "replace").strip()

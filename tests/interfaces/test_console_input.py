@@ -1,0 +1,109 @@
+"""The console takes input at any time: what is typed while a turn runs waits, steers or stays in the line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.cli.kit import TIMEOUT, Place
+from tests.interfaces.control_kit import DEMO, WAIT, demo_place
+from tests.interfaces.test_console import console
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = demo_place(tmp_path)
+    place.env["NO_COLOR"] = "1"
+    return place
+
+
+async def begun(place: Place) -> None:
+    """Wait until the tool of `WAIT` runs."""
+    async with asyncio.timeout(TIMEOUT):
+        while not (place.work / "begun").exists():
+            await asyncio.sleep(0.02)
+
+
+def go(place: Place) -> None:
+    """Let it end."""
+    (place.work / "begun").unlink()
+    (place.work / "go").touch()
+
+
+async def test_lines_typed_during_a_turn_become_the_next_prompts_or_steer_it(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.shows("\n>")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("a prompt for later\r")
+        await terminal.shows("waits for its turn; !TEXT steers the running one")
+        terminal.type("!to the left\r/steer and then right\r")
+        await terminal.shows("/steer and then right")
+        terminal.type("still being ty")
+        go(place)
+        await terminal.shows("You said: and then right")
+        await terminal.shows("You said: a prompt for later")
+        terminal.type("ped\r")
+        await terminal.shows("You said: still being typed")
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+async def test_a_prompt_from_elsewhere_is_shown_and_typed_ones_are_shown_once(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.shows("\n>")
+        assert (await place.dsh("send", "main", "from elsewhere", "--wait")).code == 0
+        await terminal.shows("> from elsewhere")
+        terminal.type("typed here\r")
+        await terminal.shows("You said: typed here")
+        shown = terminal.screen().split("You said: typed here")[0]
+        assert "\n> typed here" not in shown.split("from elsewhere", 1)[1].replace("> typed here\n", "", 1)
+        assert (await place.dsh("stop")).code == 0
+        assert await terminal.ends() == 0
+
+
+async def test_cancelling_keeps_the_typed_line_and_what_waits(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.shows("\n>")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("waiting\r")
+        await terminal.shows("waits for its turn")
+        terminal.type("half")
+        terminal.type("\x03")
+        await terminal.shows("turn ended: aborted")
+        terminal.type(" and whole\r")
+        await terminal.shows("You said: waiting")
+        await terminal.shows("You said: half and whole")
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+async def test_twice_ctrl_c_in_a_turn_leaves_with_130(place: Place) -> None:
+    place.write("cordis.yml", DEMO)
+    async with console(place) as terminal:
+        await terminal.shows("\n>")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("\x03")
+        await terminal.shows("cancelling; Ctrl-C again leaves")
+        terminal.type("\x03")
+        assert await terminal.ends() == 130
+
+
+async def test_cancel_as_a_command_drops_what_waits(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.shows("\n>")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("never\r")
+        await terminal.shows("waits for its turn")
+        terminal.type("/cancel\r")
+        await terminal.shows("turn ended: aborted")
+        terminal.type("afterwards\r")
+        await terminal.shows("You said: afterwards")
+        assert "You said: never" not in terminal.screen()
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
