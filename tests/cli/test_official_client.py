@@ -271,7 +271,7 @@ async def test_b11g_a_start_that_fails_reaches_the_caller_with_what_was_said(pla
         harness = clients.harness(patches=(str(place.work / "broken.yml"),))
         with pytest.raises(errors.TransportClosedError) as caught:
             await in_thread(harness.start)
-        assert "exit code: 1" in str(caught.value) and "broken" in str(caught.value)
+        assert "broken" in str(caught.value) and "no plugin at ./broken.py" in str(caught.value)
         odd = clients.harness(provider="nobody")
         with pytest.raises(errors.JsonRpcError, match='no adapter registered for provider "nobody"'):
             await in_thread(odd.start)
