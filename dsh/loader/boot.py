@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dsh.cordis import Context, HarnessError
+from dsh.cordis import Context, Fiber, HarnessError
 from dsh.cordis.errors import error_chain
+from dsh.cordis.inspection import walk
 from dsh.cordis.records import struct
 
 from .audit import audit, masked, report, secrets_of
@@ -22,6 +23,10 @@ from .patches import Layer
 from .problems import LoadError, Problem
 from .sources import Source, UsageError, absolute
 from .tree import Loader, LoaderOptions
+
+
+START_PATIENCE = 5.0
+"""Seconds that a start may take before it says which rows it waits for; it says so again when others are left."""
 
 
 class BootError(HarnessError):
@@ -189,15 +194,48 @@ async def _start(
     return App(root, loader, app_exit, started)
 
 
+async def _come_to_rest(app: App) -> None:
+    """Wait, however long it takes, until no plugin starts any more; whoever watches hears what that waits for."""
+
+    async def rest() -> None:
+        while await app.loader.settle_fibers(()):
+            pass
+        await app.root.settle()
+
+    patience = min(START_PATIENCE, app.loader.settle_limit)
+    waited, said = 0.0, ""
+    resting = asyncio.ensure_future(rest())
+    try:
+        while not (await asyncio.wait({resting}, timeout=patience))[0]:
+            waited += patience
+            names = ", ".join(_unsettled(app.root)) or "an event listener that does not return"
+            if names != said:
+                app.root.logger.warning("still starting after %g s: %s", waited, names)
+            said = names
+    finally:
+        resting.cancel()
+    await resting
+
+
+def _unsettled(root: Context) -> list[str]:
+    """The rows that have not settled; for a plugin that a row mounted, the row and that plugin."""
+    found = []
+    for fiber in walk(root.fiber):
+        if not fiber.is_settled and not any(not child.is_settled for child in fiber.children()):
+            row: Fiber | None = fiber
+            while row is not None and row.entry_id is None:
+                row = row.parent
+            if row is not None:
+                found.append(f"{row.entry_id}" if row is fiber else f"{row.entry_id} (its plugin {fiber.display_name})")
+    return found
+
+
 async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: str) -> None:
     problems: Sequence[Problem]
     try:
         # Read once before mounting: a file that cannot be used is reported for itself, not as a row's failure.
         app.loader.start(source, source.read())
-        while slow := await app.loader.settle_fibers(()):
-            names = ", ".join(entry.address for entry in slow)
-            app.root.logger.warning("still starting after %g s: %s", app.loader.settle_limit, names)
-        await app.root.settle()
+        await _come_to_rest(app)
         if app.is_over:
             return
         problems = audit(app.loader)

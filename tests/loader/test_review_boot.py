@@ -53,5 +53,28 @@ async def test_a_start_that_takes_long_says_what_it_waits_for(tmp_path: Path, mo
     text = "- {id: quick, name: ./note.py}\n- {id: slow, name: ./slow.py}\n"
     async with running(tmp_path, text, settle_limit=0.05) as it:
         said = [record.getMessage() for record in it.root.runtime.logs.records]
-        assert set(said) == {"still starting after 0.05 s: slow"}
+        assert said == ["still starting after 0.05 s: slow"]
         assert it.states() == {"quick": "active", "slow": "active"}
+
+
+INNER = """
+import asyncio
+
+def apply(ctx, config):
+    async def inner(child):
+        while not any("still starting" in record.getMessage() for record in ctx.runtime.logs.records):
+            await asyncio.sleep(0.01)
+
+    ctx.plugin(inner)
+"""
+
+
+async def test_a_start_that_waits_for_what_a_row_mounted_names_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plugins(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inner.py").write_text(INNER)
+    async with running(tmp_path, "- {id: outer, name: ./inner.py}\n", settle_limit=0.05) as it:
+        said = [record.getMessage() for record in it.root.runtime.logs.records]
+        assert said == ["still starting after 0.05 s: outer (its plugin inner)"]
