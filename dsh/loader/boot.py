@@ -24,7 +24,6 @@ from .problems import LoadError, Problem
 from .sources import Source, UsageError, absolute
 from .tree import Loader, LoaderOptions
 
-
 START_PATIENCE = 5.0
 """Seconds that a start may take before it says which rows it waits for; it says so again when others are left."""
 
