@@ -21,7 +21,7 @@ def acp(
     ] = None,
     cwd: Annotated[Path | None, typer.Option(help="Work in this folder.")] = None,
 ) -> None:
-    """Be an agent of the Agent Client Protocol: standard output carries its frames alone.
+    """Serve an editor or another client of the Agent Client Protocol over standard input and output.
 
     A composition with a row acp decides how much a client is shown; without one, editors get everything.
     """
