@@ -36,6 +36,7 @@ class Entry:
         "fiber",
         "generation",
         "injected",
+        "opens",
         "parent",
         "plugin",
         "problems",
@@ -56,6 +57,8 @@ class Entry:
         self.plugin: Any = None
         self.target: Target | None = None
         self.subtree: Tree | None = None
+        self.opens: Source | None = None
+        """What an include row opens, if it is not what its config says."""
         self.problems: list[Problem] = []
         self.stopped = False
         """The plugin disposed itself; the row stays down until it changes."""
@@ -128,10 +131,14 @@ class Entry:
 class Tree:
     """The rows of one include, running under one context."""
 
-    def __init__(self, loader: Loader, ctx: Context, source: Source, *, audited: bool = True) -> None:
+    def __init__(
+        self, loader: Loader, ctx: Context, source: Source, owner: Entry | None = None, *, audited: bool = True
+    ) -> None:
         self.loader = loader
         self.ctx = ctx
         self.source = source
+        self.owner = owner
+        """The include row that opened it."""
         self.audited = audited
         self.entries: dict[str, Entry] = {}
         """By id, in the order of the file, depth first."""

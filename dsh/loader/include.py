@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -34,7 +34,7 @@ class IncludeConfig(ConfigModel):
             yield "path", f"must be a file ending in {', '.join(SUFFIXES)}"
 
 
-def make_include(loader: Loader) -> Any:
+def make_include(loader: Loader, open_tree: Callable[[Loader, Context, Source, Entry | None], object]) -> Any:
     """The include plugin of one loader."""
 
     def keep_tree(ctx: Context, new: IncludeConfig, old: IncludeConfig, changed: frozenset[str]) -> bool:
@@ -44,7 +44,8 @@ def make_include(loader: Loader) -> Any:
     @plugin(name="include", Config=IncludeConfig, on_update=keep_tree)
     def include(ctx: Context, config: IncludeConfig) -> None:
         entry = loader.entry_of(ctx.fiber)
-        loader.open_tree(ctx, source_of(entry, config, ctx), entry)
+        given = entry.opens if entry is not None else None
+        open_tree(loader, ctx, given or source_of(entry, config, ctx), entry)
 
     return include
 
@@ -60,8 +61,7 @@ def source_of(entry: Entry | None, config: IncludeConfig, ctx: Context) -> Sourc
         while outer is not None:
             if outer.source.path is not None and _same_file(outer.source.path, source.path):
                 raise ConfigError([ConfigIssue(("path",), f"{outer.source.shown} would include itself")])
-            owner = entry.tree.loader.owner_of(outer)
-            outer = owner.tree if owner is not None else None
+            outer = outer.owner.tree if outer.owner is not None else None
     return source
 
 

@@ -60,6 +60,8 @@ class Source:
     program: list[Operation] = field(default_factory=list)
     parsed: dict[Path, tuple[str, Any]] = field(default_factory=dict)
     """The last text of each file with its value, so that equal text is not parsed again."""
+    ready: Reading | None = None
+    """A reading for whoever opens the source next."""
 
     @property
     def base_dir(self) -> Path:

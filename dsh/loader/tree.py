@@ -21,8 +21,9 @@ from dsh.cordis.records import record
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
-from .failures import explain, failures_of, not_running
+from .failures import failures_of
 from .include import make_include
+from .opening import mount_file, open_tree
 from .operations import Operation, folded
 from .outcomes import outcomes
 from .plan import Plan, Step, make_plan
@@ -53,12 +54,11 @@ class Loader(Service, name="loader"):
 
     def __init__(self, ctx: Context, config: LoaderOptions | None = None) -> None:
         self.options = config or LoaderOptions()
-        self.include = make_include(self)
+        self.include = make_include(self, open_tree)
         self.root_source: Source | None = None
-        self._first_reading: Reading | None = None
+        """What the run was started with."""
         self.root = Tree(self, ctx, Source(None, folder=ctx.base_dir))
         self._entries: dict[Fiber, Entry] = {}
-        self._owners: dict[Tree, Entry] = {}
         self._disposing: set[Fiber] = set()
         self._waiting = False
         self.judged: set[Entry] = set()
@@ -104,10 +104,6 @@ class Loader(Service, name="loader"):
                 return self._entries[fiber]
             fiber = fiber.parent
         return None
-
-    def owner_of(self, tree: Tree) -> Entry | None:
-        """The include row that opened a tree."""
-        return self._owners.get(tree)
 
     def trees(self) -> Iterator[Tree]:
         """All open trees, outer ones first."""
@@ -324,50 +320,15 @@ class Loader(Service, name="loader"):
     def start(self, source: Source, reading: Reading | None = None) -> Entry:
         """Mount the root include on a source, as read before. Rows that fail are noted on their entries; nothing waits
         here."""
-        self.root_source, self._first_reading = source, reading
         data = YamlMap({"id": ROOT_INCLUDE, "name": "cordis:include", "config": {"path": str(source.path)}})
         self.root.source.program.append(Operation("create", ROOT_INCLUDE, data))
         plan = make_plan(self.root, self.root.source.read())
         commit(plan)
         entry = self.root.entries[ROOT_INCLUDE]
+        self.root_source = entry.opens = source
+        source.ready = reading
         mount(entry, entry.row, entry.plugin, entry.base, entry.injected)
         return entry
-
-    def open_tree(self, ctx: Context, source: Source, entry: Entry | None, *, audited: bool = True) -> Tree:
-        """Read a source and mount its rows under `ctx`, the context of an include's fiber.
-
-        Raises `LoadError` if the file cannot be used at all; a row that cannot be mounted gets its `problems` noted.
-        """
-        reading = None
-        if entry is not None and entry.id == ROOT_INCLUDE and entry.tree is self.root and self.root_source is not None:
-            source = self.root_source
-            reading, self._first_reading = self._first_reading, None
-        tree = Tree(self, ctx.extend(base_dir=source.base_dir), source, audited=audited)
-        plan = make_plan(tree, reading or source.read())
-        if entry is not None:
-            entry.subtree = tree
-            self._owners[tree] = entry
-
-        def close() -> None:
-            tree.closed = True
-            self._owners.pop(tree, None)
-            for each in tree.entries.values():
-                self.forget_fiber(each)
-
-        ctx.defer(close, f"tree({source.shown})")
-        commit(plan)
-        self.warn(plan.warnings)
-        for step in plan.steps:
-            if step.starts and not step.problems:
-                try:
-                    mount(step.entry, step.row, step.spec, step.base, step.injected)
-                except Exception as error:
-                    step.entry.problems = explain(step.entry, step.row, error)
-                    continue
-                self.announce(step.entry, "apply")
-            elif step.problems:
-                self.announce(step.entry, "failed")
-        return tree
 
     async def mount(self, path: str | os.PathLike[str], ctx: Context) -> Tree:
         """Mount another file's rows under a context of the caller's, outside of the audit (agent presets).
@@ -375,24 +336,7 @@ class Loader(Service, name="loader"):
         Nothing is ever written back to it. Raises `LoadError`, with nothing left mounted, if a row is not active or
         publishes a service in the root realm.
         """
-        source = Source(Path(os.path.abspath(path)))
-        opened: list[Tree] = []
-
-        def subtree(ctx: Context) -> None:
-            opened.append(self.open_tree(ctx, source, None, audited=False))
-
-        fiber = ctx.plugin(subtree)
-        try:
-            await fiber
-            tree = opened[-1]
-            await self.settle_fibers((), list(tree.walk()))
-            problems = not_running(tree)
-            if problems:
-                raise LoadError(problems)
-        except BaseException:
-            await fiber.dispose()
-            raise
-        return tree
+        return await mount_file(self, Path(os.path.abspath(path)), ctx)
 
     # --- what the parts of the loader share
 
@@ -499,7 +443,7 @@ class Loader(Service, name="loader"):
         if audited is not None and not audited.is_set():
             return True
         while entry is not None and entry not in self.judged and entry.tree.audited:
-            entry = self.owner_of(entry.tree)
+            entry = entry.tree.owner
         return entry is not None
 
     def available_for(self, ctx: Context) -> bool:

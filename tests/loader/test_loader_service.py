@@ -185,5 +185,5 @@ async def test_disposed_trees_and_rows_leave_nothing_behind(folder: Path) -> Non
             await it.edit(TWO + include)
             await it.edit(TWO)
             await it.loader.reload_rows([it.entry("a")], {"a": plugin("new")})
-            sizes.append((len(it.loader._entries), len(it.loader._owners), len(it.root.fiber.effects())))
+            sizes.append((len(it.loader._entries), len(list(it.loader.trees())), len(it.root.fiber.effects())))
         assert len(set(sizes)) == 1
