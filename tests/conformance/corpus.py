@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,15 @@ class Log:
         return import_legacy(self.session_id, self.events)
 
 
-def load_cases(driver: str | None = None, suite: str | None = None, max_tier: int = 3) -> list[Case]:
-    """All cases, or those of one driver or suite, in path order; empty without a corpus."""
-    cases = []
-    for path in sorted(CORPUS.glob("*/*/case.json")) if PRESENT else []:
-        spec = json.loads(path.read_text("utf-8"))
-        if spec["tier"] <= max_tier and driver in (None, spec["driver"]) and suite in (None, spec["suite"]):
-            cases.append(Case(path.parent, spec))
-    return cases
+def load_cases(driver: str | None = None) -> list[Case]:
+    """All cases, or those of one driver, in path order; empty without a corpus."""
+    return [case for case in _all_cases() if driver in (None, case.driver)]
+
+
+@cache
+def _all_cases() -> tuple[Case, ...]:
+    paths = sorted(CORPUS.glob("*/*/case.json")) if PRESENT else []
+    return tuple(Case(path.parent, json.loads(path.read_text("utf-8"))) for path in paths)
 
 
 def log_files(case: Case) -> Iterator[Path]:
