@@ -138,6 +138,19 @@ async def test_b16_a_cancel_ends_every_open_call_before_the_answer(place: Place)
         assert await client.prompt(session, "on") == "end_turn"
 
 
+async def test_b16_a_call_that_was_never_written_to_its_end_fails_with_the_turn(place: Place) -> None:
+    async with acp(place, "--config", str(compose(place, acp=EDITOR))) as client:
+        session = await opened(client, place)
+        ready = place.work / "ready"
+        half = {"half_call": "bash", "id": "c1"}
+        request = client.begin(session, script([half, {"touch": str(ready)}, {"hang": True}]))
+        await appears(ready)
+        client.notify("session/cancel", sessionId=session)
+        assert (await client.answer(request))["result"] == {"stopReason": "cancelled"}
+        assert states(client, session, "c1") == ["pending", "failed"]
+        assert client.frames[-1]["id"] == request
+
+
 async def test_b16_one_id_in_two_turns_is_two_calls_to_the_client(place: Place) -> None:
     async with acp(place, "--config", str(compose(place, acp=EDITOR))) as client:
         session = await opened(client, place)

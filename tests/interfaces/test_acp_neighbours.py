@@ -42,10 +42,15 @@ class Pipes:
             yield chunk
 
     def send(self, method: str, request_id: int | None = None, **params: Any) -> None:
-        frame: Frame = {"jsonrpc": "2.0", "method": method, "params": params}
-        if request_id is not None:
-            frame["id"] = request_id
-        self._incoming.put_nowait(json.dumps(frame).encode() + b"\n")
+        self.send_together((method, request_id, params))
+
+    def send_together(self, *frames: tuple[str, int | None, dict[str, Any]]) -> None:
+        """Several frames that arrive as one piece."""
+        lines = []
+        for method, request_id, params in frames:
+            given = {} if request_id is None else {"id": request_id}
+            lines.append(json.dumps({"jsonrpc": "2.0", **given, "method": method, "params": params}).encode() + b"\n")
+        self._incoming.put_nowait(b"".join(lines))
 
     def leave(self) -> None:
         """The client closes its side."""
@@ -158,6 +163,20 @@ async def test_b13_what_the_agent_does_of_its_own_accord_is_told_and_can_be_canc
         await agent.when_idle()
         end = agent.session.events[-1]
         assert end.data["reason"] == {"kind": "aborted", "reason": {"kind": "user"}}
+
+
+async def test_b13_a_cancel_before_admission_leaves_the_agents_own_work_alone(place: Place) -> None:
+    async with served(place) as (app, pipes, session):
+        agent = app.root[Agents].get(session)
+        assert agent is not None
+        ready = place.work / "ready"
+        agent.followup(create_user_message(script([{"touch": str(ready)}, {"hang": True}])))
+        await appears(ready)
+        prompt = {"sessionId": session, "prompt": [{"type": "text", "text": "too late"}]}
+        pipes.send_together(("session/prompt", 3, prompt), ("session/cancel", None, {"sessionId": session}))
+        answer = await pipes.next()
+        assert (answer["id"], answer["result"]) == (3, {"stopReason": "cancelled"})
+        assert agent.status == "running" and not agent.inbox.has_pending
 
 
 async def test_b13_a_turn_that_somebody_else_cancels_ends_the_prompt_as_usual(place: Place) -> None:

@@ -35,9 +35,6 @@ class CommittedView:
     def sent(self, message_id: str) -> None:
         """The client itself gave the message of this id."""
 
-    def settle(self) -> None:
-        """Send what is still held back."""
-
     def permission(self, call_id: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
         """How to ask about a call: the call as the client knows it, and the answers it may give."""
         return {"toolCallId": call_id}, [ALLOW_ONCE, REJECT_ONCE]

@@ -44,10 +44,6 @@ class EditorView:
         """The client itself gave the message of this id, and shows it."""
         self._own.add(message_id)
 
-    def settle(self) -> None:
-        """Send what is still held back."""
-        self._text.flush()
-
     def session_event(self, event: SessionEvent) -> None:
         """Take one event of the session as it is appended."""
         if event.type == "assistant/chunk":

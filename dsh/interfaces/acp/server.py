@@ -356,7 +356,6 @@ class AcpServer:
         session.view.sent(message["id"])
         agent.followup(message)
         await agent.when_idle()
-        session.view.settle()
         await session.outbox.drained()
         if self._store.get(session.id) is agent.session:
             await self._store.flush(agent.session)

@@ -1,8 +1,8 @@
 """A model that does what the prompt says: the prompt is a JSON list of replies, one a step, each a list of parts.
 
 Parts: ``{"think"}``, ``{"text"}`` (a list streams it in pieces), ``{"whole"}`` (text without deltas), ``{"call", "id",
-"arguments"}``, ``{"image": reference}``, ``{"touch": path}``, ``{"hang": true}``, ``{"pause": seconds}``,
-``{"fail": code}``, ``{"fail_once": code}``, ``{"finish": kind}``. Any other prompt is answered by its own text.
+"arguments"}``, ``{"half_call", "id"}``, ``{"image": reference}``, ``{"touch": path}``, ``{"hang": true}``,
+``{"pause": seconds}``, ``{"fail": code}``, ``{"fail_once": code}``, ``{"finish": kind}``. Any other prompt is answered by its own text.
 """
 
 from __future__ import annotations
@@ -97,6 +97,15 @@ class Scripted(Adapter):
         elif "image" in part:
             yield {"type": "block-start", "index": index, "blockType": "image"}
             yield {"type": "block-end", "index": index, "block": {"type": "image", "attachment": part["image"]}}
+        elif "half_call" in part:
+            yield {"type": "block-start", "index": index, "blockType": "tool-call"}
+            yield {
+                "type": "tool-call-delta",
+                "index": index,
+                "id": part["id"],
+                "name": part["half_call"],
+                "argumentsDelta": "{",
+            }
         elif "call" in part:
             arguments = json.dumps(part["arguments"])
             call = {"id": part["id"], "name": part["call"]}
