@@ -453,4 +453,5 @@ def dump_yaml(value: Any) -> str:
     text = yaml.dump(
         value, Dumper=DialectDumper, default_flow_style=False, width=float("inf"), allow_unicode=True, sort_keys=False
     )
-    return str(text).removesuffix("...\n")
+    # The mark of a document's end, which stands alone in a line; a line of a text may look like it, but is indented.
+    return str(text)[:-4] if str(text).endswith("\n...\n") else str(text)

@@ -221,3 +221,10 @@ def test_json_strings_keep_characters_that_yaml_would_fold_or_refuse() -> None:
     value = parse_json('[{"name": "x", "config": {"__jsExpr": "1 + 1"}, "label": "\\ud83d\\ude00"}]')
     assert value == [{"name": "x", "config": Expr("1 + 1"), "label": "😀"}]
     assert isinstance(value[0], YamlMap)
+
+
+@pytest.mark.parametrize("text", ["...\n", "x\n...", "x\n...\n", "...", "x\n\n", "\n"])
+def test_a_text_whose_last_line_looks_like_the_end_of_a_document_is_kept(text: str) -> None:
+    """Found by fuzzing: the last line was cut off as if it were the mark of the document's end."""
+    for value in (text, {"a": text}, [{"a": [text]}]):
+        assert parse_yaml(dump_yaml(value)) == value
