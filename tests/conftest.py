@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.conformance.report import pytest_addoption, pytest_terminal_summary
+from tests.conformance.report import pytest_addoption, pytest_sessionfinish, pytest_terminal_summary
 
-__all__ = ["pytest_addoption", "pytest_terminal_summary"]
+__all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"]
 
 
 @pytest.fixture

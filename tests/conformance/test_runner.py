@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsh.loader.resolve import ResolveError
-from tests.conformance import allowed, composition, needs
+from tests.conformance import allowed, composition, floor, needs
 from tests.conformance.allowed import Allowance, StaleAllowanceError
 from tests.conformance.comparison import Part, differences, log_shape
 from tests.conformance.composition import NeedsConfinementError, compose, places
@@ -131,6 +131,14 @@ def test_confining_rows_are_replaced_only_while_nothing_is_confined(
 def test_a_test_plugin_that_is_not_written_is_an_error(build: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match="test:nothing"):
         compose(a_case(monkeypatch, {"id": "x", "name": "test:nothing"}), values())
+
+
+def test_the_floor_is_raised_and_never_lowered() -> None:
+    assert floor.raised(frozenset({"L1"}), frozenset({"L1", "L2"})) == {"L1", "L2"}
+    assert floor.raised(frozenset({"L1", "L2"}), frozenset({"L1"})) == {"L1", "L2"}
+    assert floor.raised(frozenset({"waiting"}), frozenset({"L1"})) == {"L1"}
+    assert floor.raised(frozenset({"L1"}), frozenset({"waiting"})) == {"L1"}
+    assert floor.raised(frozenset(), frozenset({"waiting"})) == {"waiting"}
 
 
 def test_a_name_that_nobody_knows_is_an_error() -> None:
