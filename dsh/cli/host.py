@@ -86,6 +86,8 @@ def run(launch: Launch) -> int:
             launch.stdout.close()
     if launch.stdout is not None and launch.stdout.failure is not None:
         fail(f"standard output cannot be written: {launch.stdout.failure.strerror}")
+    if launch.stdin is not None:
+        _exit_now(code)  # a client counts the seconds; only memory is left, and freeing a long log takes one
     return code
 
 
