@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,48 +24,44 @@ Shape = tuple[tuple[str, str, Any], ...]
 """What a row's context adds to that of its tree: `(kind, service, realm or settings)` from the outermost group in."""
 
 
-class Entry:
-    """One row of a running tree.
+@dataclass(slots=True, eq=False)
+class Standing:
+    """How a row stands in its tree: what the composed file says, the group around it, the plugin its name leads to,
+    and the context it is mounted under."""
 
-    `row` is what the composed file says, `fiber` its mount (`None` for groups, disabled and failed rows), `plugin`
-    the mounted plugin object, `module` the name of the module it came from, `problems` why it does not run.
+    row: Row
+    base: Context
+    parent: Entry | None = None
+    target: Target | None = None
+    plugin: Any = None
+    shape: Shape = ()
+    injected: Mapping[str, Any] = field(default_factory=dict)
+
+    def stand_as(self, other: Standing) -> None:
+        """Stand as `other` does."""
+        for name in Standing.__slots__:
+            setattr(self, name, getattr(other, name))
+
+
+class Entry(Standing):
+    """One row of a running tree, as it stands now.
+
+    `fiber` is its mount (`None` for groups, disabled and failed rows), `module` the name of the module its plugin came
+    from, `problems` why it does not run.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "base",
-        "fiber",
-        "generation",
-        "injected",
-        "opens",
-        "parent",
-        "plugin",
-        "problems",
-        "realms",
-        "row",
-        "shape",
-        "stopped",
-        "subtree",
-        "target",
-        "tree",
-    )
+    __slots__ = ("__weakref__", "fiber", "generation", "opens", "problems", "realms", "stopped", "subtree", "tree")
 
     def __init__(self, tree: Tree, row: Row) -> None:
+        super().__init__(row, tree.ctx)
         self.tree = tree
-        self.row = row
-        self.parent: Entry | None = None
         self.fiber: Fiber | None = None
-        self.plugin: Any = None
-        self.target: Target | None = None
         self.subtree: Tree | None = None
         self.opens: Source | None = None
         """What an include row opens, if it is not what its config says."""
         self.problems: list[Problem] = []
         self.stopped = False
         """The plugin disposed itself; the row stays down until it changes."""
-        self.base: Context = tree.ctx
-        self.shape: Shape = ()
-        self.injected: Mapping[str, Any] = {}
         self.generation = 0
         """How often new code was put under the row."""
         self.realms: dict[str, Realm] = {}

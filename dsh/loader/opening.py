@@ -40,7 +40,7 @@ def open_tree(loader: Loader, ctx: Context, source: Source, entry: Entry | None,
     for step in plan.steps:
         if step.starts and not step.problems:
             try:
-                mount(step.entry, step.row, step.spec, step.base, step.injected)
+                mount(step.entry, step, step.spec)
             except Exception as error:
                 step.entry.problems = explain(step.entry, step.row, error)
                 continue

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .entries import Entry, Shape, Tree, derive, same_shape, shape_of
+from .entries import Entry, Shape, Standing, Tree, derive, same_shape, shape_of
 from .expr import ExprError, evaluate, truthy
 from .include import IncludeConfig, inline_layers
 from .patches import Layer
 from .problems import LoadError, Problem
-from .resolve import Target
 from .row_checks import check_config, find_plugin, row_problem, unknown_keys
 from .rows import Row
 from .sources import Reading
@@ -24,21 +23,14 @@ if TYPE_CHECKING:
 Action = Literal["keep", "mount", "replace", "unload", "remove"]
 
 
-@dataclass(slots=True, eq=False)
-class Step:
-    """One row as it shall be, and what has to happen to its entry for that."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Step(Standing):
+    """One row as it shall stand, and what has to happen to its entry for that."""
 
     entry: Entry
-    row: Row
-    parent: Entry | None = None
     is_new: bool = False
     enabled: bool = False
-    target: Target | None = None
-    plugin: Any = None
     spec: PluginSpec | None = None
-    base: Context = None  # type: ignore[assignment]  # set for every row that stays
-    shape: Shape = ()
-    injected: Mapping[str, Any] = field(default_factory=dict)
     action: Action = "keep"
     rebases: bool = False
     updates: bool = False
@@ -85,6 +77,13 @@ class Plan:
         return [problem for plan in self.walk() for problem in plan.problems]
 
 
+def kept(entry: Entry, action: Action = "keep") -> Step:
+    """A step that leaves a row standing as it does."""
+    step = Step(entry.row, entry.base, entry=entry, enabled=True, action=action)
+    step.stand_as(entry)
+    return step
+
+
 def make_plan(tree: Tree, reading: Reading) -> Plan:
     """Compare a reading with what runs. Imports the plugins of rows that shall start, and checks their configs.
 
@@ -106,8 +105,9 @@ class _Planner:
         self._bases: dict[Entry | None, tuple[Context, Shape]] = {None: (tree.ctx, ())}
 
     def add(self, row: Row, parent: Step | None) -> None:
-        entry = self._tree.entries.get(row.id)
-        step = Step(entry or Entry(self._tree, row), row, is_new=entry is None)
+        known = self._tree.entries.get(row.id)
+        entry = known or Entry(self._tree, row)
+        step = Step(row, entry.base, entry=entry, is_new=known is None)
         self._seen.add(row.id)
         self._plan.steps.append(step)
         step.parent = parent.entry if parent is not None else None
@@ -131,8 +131,7 @@ class _Planner:
     def add_removed(self) -> None:
         for row_id, entry in self._tree.entries.items():
             if row_id not in self._seen:
-                step = Step(entry, entry.row, parent=entry.parent, action="remove")
-                self._plan.steps.append(step)
+                self._plan.steps.append(kept(entry, "remove"))
 
     # --- parts
 

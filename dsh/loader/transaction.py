@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from dsh.cordis import Fiber, FiberState
 from dsh.cordis.errors import error_chain
 
-from .entries import Entry, Tree
+from .entries import Entry, Standing, Tree
 from .events import EntryChange
 from .failures import explain, failures_of, is_held
 from .outcomes import outcomes
 from .plan import Plan, Step
 from .problems import LoadError, Problem
 from .row_checks import row_problem
-from .rows import Row
 
 if TYPE_CHECKING:
     from .tree import Loader
@@ -48,11 +47,7 @@ class Transaction:
         self._rebased: list[Step] = []
         self._updated: list[Step] = []
         self._errors: dict[Step, BaseException] = {}
-        self._subtrees = {step: step.entry.subtree for step in self._steps}
-        self._idle_before = {step: (step.entry.stopped, step.entry.problems) for step in self._steps}
-        self._failed_before = {
-            step for step in self._steps if step.entry.fiber is not None and step.entry.fiber.state is FiberState.FAILED
-        }
+        self._before = {step: _Before(step.entry) for step in self._steps}
 
     async def run(self) -> None:
         """Apply and commit. Raises `LoadError` after everything is as it was."""
@@ -122,7 +117,7 @@ class Transaction:
 
     def _mount(self, step: Step) -> None:
         try:
-            mount(step.entry, step.row, step.plugin, step.base, step.injected)
+            mount(step.entry, step, step.spec or step.plugin)
         except Exception as error:
             self._errors[step] = error
         else:
@@ -159,11 +154,12 @@ class Transaction:
         entry = step.entry
         if step in self._errors:
             return explain(entry, step.row, self._errors[step])
-        if step.starts or (step.updates and entry.subtree is not self._subtrees[step]):
+        before = self._before[step]
+        if step.starts or (step.updates and entry.subtree is not before.subtree):
             return failures_of(entry, step.row)
-        if (step.updates or (step.rebases and step not in self._failed_before)) and entry.fiber is not None:
-            failed = entry.fiber.state is FiberState.FAILED and entry.fiber.error is not None
-            return explain(entry, step.row, entry.fiber.error) if failed and entry.fiber.error is not None else []
+        if step.updates or (step.rebases and not before.failed):
+            error = _failure(entry)
+            return [] if error is None else explain(entry, step.row, error)
         return []
 
     def _failures(self) -> list[Problem]:
@@ -193,7 +189,8 @@ class Transaction:
         for step in self._mounted:
             if step.entry.fiber is not None:
                 loader.forget_fiber(step.entry)
-            step.entry.stopped, step.entry.problems = self._idle_before[step]
+            before = self._before[step]
+            step.entry.stopped, step.entry.problems = before.stopped, before.problems
         if self._undo_code is not None:
             self._undo_code()
         for step in reversed(self._rebased):
@@ -203,7 +200,7 @@ class Transaction:
         errors: dict[Step, BaseException] = {}
         for step in self._gone:
             try:
-                mount(step.entry, step.entry.row, step.entry.plugin, step.entry.base, step.entry.injected)
+                mount(step.entry, step.entry, step.entry.plugin)
                 back.append(step)
             except Exception as error:
                 errors[step] = error
@@ -215,10 +212,8 @@ class Transaction:
         await loader.settle_fibers(self._busy_before)
         problems: list[Problem] = []
         for step in dict.fromkeys([*back, *restored, *errors]):
-            failure = errors.get(step)
-            if failure is None and step.entry.fiber is not None and step.entry.fiber.state is FiberState.FAILED:
-                failure = step.entry.fiber.error
-            if failure is not None and step not in self._failed_before:
+            failure = errors.get(step) or _failure(step.entry)
+            if failure is not None and not self._before[step].failed:
                 problems.append(await self._give_up(step.entry, failure))
         return problems
 
@@ -235,12 +230,31 @@ class Transaction:
         return problem
 
 
-def mount(entry: Entry, row: Row, plugin: Any, base: Any, injected: Any) -> Fiber:
-    """Mount a row's plugin under its context. Raises `CordisError`."""
+class _Before:
+    """What has to be known of a row as it was: `failed` rows need not come back."""
+
+    __slots__ = ("failed", "problems", "stopped", "subtree")
+
+    def __init__(self, entry: Entry) -> None:
+        self.failed = entry.fiber is not None and entry.fiber.state is FiberState.FAILED
+        self.problems = entry.problems
+        self.stopped = entry.stopped
+        self.subtree = entry.subtree
+
+
+def _failure(entry: Entry) -> BaseException | None:
+    """The error of a mount that failed."""
+    fiber = entry.fiber
+    return fiber.error if fiber is not None and fiber.state is FiberState.FAILED else None
+
+
+def mount(entry: Entry, standing: Standing, plugin: Any) -> Fiber:
+    """Mount `plugin` for a row as it stands, or shall stand. Raises `CordisError`."""
     entry.problems = []
     entry.stopped = False
     entry.subtree = None
-    fiber: Fiber = base.plugin(plugin, row.config, inject=dict(injected), entry_id=entry.tree.prefix + row.id)
+    row, inject = standing.row, dict(standing.injected)
+    fiber: Fiber = standing.base.plugin(plugin, row.config, inject=inject, entry_id=entry.tree.prefix + row.id)
     fiber.generation = entry.generation
     entry.tree.loader.adopt_fiber(entry, fiber)
     return fiber
@@ -252,17 +266,12 @@ def commit(plan: Plan) -> None:
     entries: dict[str, Entry] = {}
     for step in plan.steps:
         entry = step.entry
-        if step.action == "remove":
-            tree.loader.forget_fiber(entry)
-            continue
-        entry.row = step.row
-        entry.parent = step.parent
-        entry.target = step.target if step.target is not None else entry.target if step.enabled else None
-        entry.plugin = step.plugin
-        entry.base, entry.shape, entry.injected = step.base, step.shape, step.injected
         if step.leaves:
             tree.loader.forget_fiber(entry)
             entry.problems = []
+        if step.action == "remove":
+            continue
+        entry.stand_as(step)
         if step.problems or not step.enabled:
             entry.problems = step.problems
         entries[entry.id] = entry

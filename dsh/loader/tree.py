@@ -26,7 +26,7 @@ from .include import make_include
 from .opening import mount_file, open_tree
 from .operations import Operation, folded
 from .outcomes import outcomes
-from .plan import Plan, Step, make_plan
+from .plan import Plan, Step, kept, make_plan
 from .problems import LoadError, Problem
 from .sources import Reading, Source
 from .transaction import Transaction, changes, commit, mount
@@ -266,7 +266,7 @@ class Loader(Service, name="loader"):
                     await turn.enter_async_context(tree.lock)
                 plans: list[Plan] = []  # of what runs now: an edit may have come first
                 for tree in trees:
-                    steps = [_kept(entry, new.get(id(entry.plugin))) for entry in tree.entries.values()]
+                    steps = [_renewed(entry, new.get(id(entry.plugin))) for entry in tree.entries.values()]
                     if tree.reading is not None and not tree.closed and any(step.renewed for step in steps):
                         plans.append(Plan(tree, tree.reading, steps))
                 await Transaction(self, plans, before_rollback, keep_failed=not rollback).run()
@@ -327,7 +327,7 @@ class Loader(Service, name="loader"):
         entry = self.root.entries[ROOT_INCLUDE]
         self.root_source = entry.opens = source
         source.ready = reading
-        mount(entry, entry.row, entry.plugin, entry.base, entry.injected)
+        mount(entry, entry, entry.plugin)
         return entry
 
     async def mount(self, path: str | os.PathLike[str], ctx: Context) -> Tree:
@@ -462,19 +462,9 @@ class Loader(Service, name="loader"):
         )
 
 
-def _kept(entry: Entry, plugin: Any) -> Step:
+def _renewed(entry: Entry, plugin: Any) -> Step:
     """A step that keeps a row, or replaces its plugin only; a row whose plugin stopped itself stays down."""
-    step = Step(
-        entry,
-        entry.row,
-        parent=entry.parent,
-        enabled=True,
-        target=entry.target,
-        plugin=entry.plugin,
-        base=entry.base,
-        shape=entry.shape,
-        injected=entry.injected,
-    )
+    step = kept(entry)
     if plugin is not None:
         step.plugin, step.spec, step.renewed = plugin, resolve_plugin(plugin), True
         step.action = "replace" if entry.is_mounted else "keep" if entry.stopped else "mount"
