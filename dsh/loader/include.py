@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -52,17 +52,21 @@ def make_include(loader: Loader, open_tree: Callable[[Loader, Context, Source, E
 
 def source_of(entry: Entry | None, config: IncludeConfig, ctx: Context) -> Source:
     """The source an include row names. Raises `ConfigError` for a file that includes itself."""
-    base_dir = entry.tree.base_dir if entry is not None else ctx.base_dir
-    source = Source(include_path(config, base_dir), initial=config.initial)
-    if entry is not None:
-        source.prefix = entry.address + ":"
-        source.inline = inline_layers(entry, config)
-        outer: Tree | None = entry.tree
-        while outer is not None:
-            if outer.source.path is not None and _same_file(outer.source.path, source.path):
-                raise ConfigError([ConfigIssue(("path",), f"{outer.source.shown} would include itself")])
-            outer = outer.owner.tree if outer.owner is not None else None
-    return source
+    if entry is None:
+        return Source(include_path(config, ctx.base_dir), initial=config.initial)
+    return included(config, entry.address, list(_sources_around(entry)))
+
+
+def included(config: IncludeConfig, address: str, around: Sequence[Source]) -> Source:
+    """The source that the include row at `address` opens; `around` are those it stands in, the innermost first.
+
+    Raises `ConfigError` for a file that includes itself.
+    """
+    path = include_path(config, around[0].base_dir)
+    for outer in around:
+        if outer.path is not None and os.path.realpath(outer.path) == os.path.realpath(path):
+            raise ConfigError([ConfigIssue(("path",), f"{outer.shown} would include itself")])
+    return Source(path, initial=config.initial, prefix=address + ":", inline=inline_layers(address, config))
 
 
 def include_path(config: IncludeConfig, base_dir: Path) -> Path:
@@ -71,10 +75,13 @@ def include_path(config: IncludeConfig, base_dir: Path) -> Path:
     return absolute(base_dir / path)
 
 
-def inline_layers(entry: Entry, config: IncludeConfig) -> list[Layer]:
-    """The patches that an include row carries."""
-    return [Layer(f"patches of {entry.address}", config.patches)] if config.patches else []
+def inline_layers(address: str, config: IncludeConfig) -> list[Layer]:
+    """The patches that the include row at `address` carries."""
+    return [Layer(f"patches of {address}", config.patches)] if config.patches else []
 
 
-def _same_file(left: Any, right: Any) -> bool:
-    return left is not None and right is not None and os.path.realpath(left) == os.path.realpath(right)
+def _sources_around(entry: Entry) -> Iterator[Source]:
+    outer: Tree | None = entry.tree
+    while outer is not None:
+        yield outer.source
+        outer = outer.owner.tree if outer.owner is not None else None

@@ -12,16 +12,15 @@ from types import ModuleType
 from typing import Any, Final
 
 from dsh.cordis import Context, plugin
-from dsh.cordis.errors import describe_error
 from dsh.cordis.inspection import rings
 from dsh.cordis.schema import REDACTED, ConfigError
 
-from .include import IncludeConfig, include_path
+from .include import IncludeConfig, included
 from .operations import PROGRAM
-from .patches import Composition, Layer, Origin
+from .patches import Composition, Origin
 from .problems import LoadError, Problem
 from .raw_rows import walk_rows
-from .row_checks import check_config, find_plugin, row_problem, unknown_keys
+from .row_checks import check_config, find_plugin, issue_problem, row_problem, unknown_keys
 from .rows import Row
 from .sources import Source
 from .yamlio import dump_yaml
@@ -145,7 +144,7 @@ class _Checker:
             return
         self._result.warnings += reading.warnings
         for row in reading.parsed.rows:
-            self._check_row(source, row, {}, [*outer, source])
+            self._check_row(source, row, {}, [source, *outer])
 
     def _check_row(self, source: Source, row: Row, injected: Mapping[str, Any], trees: list[Source]) -> None:
         if row.disabled is True or row.is_group:
@@ -175,18 +174,12 @@ class _Checker:
             self._check_include(source, row, trees)
 
     def _check_include(self, source: Source, row: Row, trees: list[Source]) -> None:
-        config = IncludeConfig.validate(row.config)
-        address = source.prefix + row.id
-        inner = Source(include_path(config, source.base_dir), initial=config.initial, prefix=address + ":")
-        inner.inline = [Layer(f"patches of {address}", config.patches)] if config.patches else []
-        if any(outer.path is not None and inner.path == outer.path for outer in trees):
-            problem = row_problem(source, row, f"{inner.shown} would include itself", "config", ("config", "path"))
-            self._result.problems.append(problem)
-            return
         try:
-            self.check_tree(inner, trees)
+            inner = included(IncludeConfig.validate(row.config), source.prefix + row.id, trees)
         except ConfigError as error:
-            self._result.problems.append(row_problem(source, row, describe_error(error), "config"))
+            self._result.problems += [issue_problem(source, row, issue) for issue in error.issues]
+        else:
+            self.check_tree(inner, trees)
 
 
 def _check_services(result: CheckResult, candidates: Sequence[_Candidate]) -> None:

@@ -214,10 +214,10 @@ class _Planner:
         new = IncludeConfig.validate(step.row.config)
         if old.changed(new) <= {"patches", "enable_logs"}:
             layers = subtree.source.inline
-            subtree.source.inline = inline_layers(step.entry, new)
+            subtree.source.inline = inline_layers(step.entry.address, new)
             try:
                 plan = make_plan(subtree, subtree.source.read())
-                plan.inline = inline_layers(step.entry, new)
+                plan.inline = inline_layers(step.entry.address, new)
                 self._plan.nested.append(plan)
             except LoadError as error:
                 self._plan.problems += error.problems

@@ -149,7 +149,8 @@ def test_a_check_reads_what_code_provides(folder: Path) -> None:
 
 def test_a_check_follows_includes_and_reports_their_files(folder: Path) -> None:
     (folder / "inner.yml").write_text("- {id: a, name: ./provider.py, config: {value: 5}}\n")
-    (folder / "loop.yml").write_text("- {id: again, name: cordis:include, config: {path: loop.yml}}\n")
+    (folder / "loop.yml").write_text("- {id: again, name: cordis:include, config: {path: other/loop.yml}}\n")
+    (folder / "other").symlink_to(folder)
     problems, _ = found(
         folder,
         "- {id: i, name: cordis:include, config: {path: inner.yml}}\n"
