@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextvars
-import inspect
 from collections.abc import Awaitable, Generator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from .body import Body
 from .config import effective_config, update_fiber
-from .effects import Disposer, EffectStack, Lifespan, as_undo, enter_sync, halves
-from .errors import AbortError, CordisError
+from .effects import EffectStack
+from .errors import CordisError
 from .framework_events import PluginChanged, StatusChanged, TaskFailed
 from .inspection import walk
 from .plugins import PluginSpec
 from .services import Implementation, StoreKey
-from .tasks import OwnedTask, StartedWork, check_self_await, finished_within
+from .tasks import OwnedTask, StartedWork, check_self_await
 from .waiting import Eager, Latch
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Fiber:
         self.running = False
         self.unwinding = False
         self.update_turn: Latch | None = None
-        self._body: OwnedTask | None = None
+        self._body: Body | None = None
         self._broken = False
         self._failed_target: tuple[int, ...] | None = None
         self._gone = Latch()
@@ -168,7 +168,7 @@ class Fiber:
     def __await__(self) -> Generator[Any, None, Fiber]:
         check_self_await(self.stack, "settling")
         owned = self.runtime.current_task()
-        if owned is not None and owned is self._body:
+        if owned is not None and self._body is not None and owned is self._body.task:
             raise CordisError("SELF_AWAIT", f"{self.describe()} awaits itself inside its own body")
         yield from self.until_settled().__await__()
         return self
@@ -235,7 +235,7 @@ class Fiber:
             view[key[0]] = implementation
         return view
 
-    def _is_stale(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether the running activation must end."""
         if self._retired or self._restart or self._broken:
             return True
@@ -245,8 +245,8 @@ class Fiber:
     def refresh(self) -> None:
         """Something the fiber depends on changed: act if that changes what it should run on."""
         if self.running:
-            if self.state is LOADING and self._body is not None and self._is_stale():
-                self._cancel_body(self._body)
+            if self.state is LOADING and self._body is not None and self.is_stale():
+                self._body.cancel()
         elif not self.queued and self._has_work():
             self.runtime.schedule(self)
 
@@ -256,7 +256,7 @@ class Fiber:
         if self.spec is None:
             return self._retired
         if self.state is ACTIVE:
-            return self._is_stale()
+            return self.is_stale()
         return self._retired or self._restart or self._loadable() is not None
 
     def _loadable(self) -> dict[str, Implementation] | None:
@@ -313,7 +313,7 @@ class Fiber:
         """Load and unload until the fiber is where it should be."""
         while True:
             if self.state is ACTIVE:
-                if not (self._retired if self.spec is None else self._is_stale()):
+                if not (self._retired if self.spec is None else self.is_stale()):
                     break
                 await self._unload(run)
             elif self.state is DISPOSED:
@@ -343,69 +343,19 @@ class Fiber:
         if not self._retired:
             try:
                 self.config = effective_config(self, self.raw_config)
-                pending = self._take_outcome(self.variables.run(self.spec.run, self.ctx, self.config))
-                if pending is not None:
-                    error = await self._run_body(run, pending)
+                self._body = Body(self)
+                error = await self._body.run(run, self.variables.run(self.spec.run, self.ctx, self.config))
             except Exception as raised:
                 error = raised
+            finally:
+                self._body = None
         if error is not None and not self._retired:
             self._fail(error)
-        if error is not None or self._is_stale():
+        if error is not None or self.is_stale():
             await self._unload(run)
         else:
             self._set_state(ACTIVE)
             self._notify_dependants()
-
-    def _take_outcome(self, outcome: Any) -> Awaitable[Any] | None:
-        """What calling the body gave: `None`, an undo, a generator's halves, or something to await."""
-        if outcome is None:
-            return None
-        if inspect.isasyncgen(outcome):
-            return Lifespan(self.stack, self.label, halves(outcome), bare=True).enter_as_body()
-        if inspect.isawaitable(outcome):
-            return outcome
-        self._keep_undo(
-            enter_sync(halves(outcome), self.label, bare=True)[1] if inspect.isgenerator(outcome) else outcome
-        )
-        return None
-
-    def _keep_undo(self, result: Any) -> None:
-        undo = as_undo(result, self.label)
-        if undo is not None:  # even if the disposal was asked for meanwhile: what it undoes has happened
-            Disposer(self.stack, "teardown", undo, late=True)
-
-    async def _run_body(self, run: Eager, pending: Awaitable[Any]) -> BaseException | None:
-        """Run the awaitable part of the body; the error if it failed by itself."""
-        coroutine = pending if inspect.iscoroutine(pending) else _as_coroutine(pending)
-        body = self._body = self.runtime.start(coroutine, self, "body", self.label, self.variables)
-        if self._is_stale():
-            self._cancel_body(body)
-        await run.wait(body.done)
-        self._body = None
-        if not body.task.done():
-            return None  # given up
-        error = body.failure()
-        if error is None and not body.task.cancelled():
-            self._keep_undo(body.task.result())
-        if not body.cancelled_by_us:
-            return error or (AbortError(f"{self.label} was cancelled while loading") if body.task.cancelled() else None)
-        if error is not None and not _is_too_late(error):
-            self.runtime.report(self, error, "%s failed while its loading was given up", self.label)
-        return None
-
-    def _cancel_body(self, body: OwnedTask) -> None:
-        if not body.cancelled_by_us:
-            body.cancel()
-            self.runtime.supervise(self._insist(body), f"cancelling {self.label}")
-
-    async def _insist(self, body: OwnedTask) -> None:
-        limit = self.runtime.dispose_timeout
-        if not await finished_within(body, limit):
-            body.cancel(force=True)
-            if not await finished_within(body, min(1.0, limit)):
-                self.leaks += 1
-                self.runtime.log(self).error("%s did not stop loading within %g s and was given up", self.label, limit)
-                body.done.set()
 
     async def _unload(self, run: Eager) -> None:
         self._set_state(UNLOADING)
@@ -497,15 +447,6 @@ class Fiber:
 
 def _serials(view: dict[str, Implementation]) -> tuple[int, ...]:
     return tuple(implementation.serial for implementation in view.values())
-
-
-def _is_too_late(error: BaseException) -> bool:
-    """Whether a body that was told to end only learned of it by a refused registration."""
-    return isinstance(error, CordisError) and error.code == "INACTIVE_EFFECT"
-
-
-async def _as_coroutine(pending: Awaitable[Any]) -> Any:
-    return await pending
 
 
 def _fibers_on(stack: EffectStack) -> Generator[Fiber, None, None]:
