@@ -27,10 +27,13 @@ def find_acpx() -> str | None:
 
 
 ACPX = find_acpx()
-pytestmark = pytest.mark.skipif(
-    ACPX is None or shutil.which("node") is None,
-    reason="acpx is not there: scripts/acpx installs it with npm, or $DSH_ACPX names it",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        ACPX is None or shutil.which("node") is None,
+        reason="acpx is not there: scripts/acpx installs it with npm, or $DSH_ACPX names it",
+    ),
+    pytest.mark.timeout(240),  # each use starts node and an agent
+]
 
 
 class Acpx:

@@ -2,7 +2,8 @@
 
 Parts: ``{"think"}``, ``{"text"}`` (a list streams it in pieces), ``{"whole"}`` (text without deltas), ``{"call", "id",
 "arguments"}``, ``{"half_call", "id"}``, ``{"image": reference}``, ``{"touch": path}``, ``{"hang": true}``,
-``{"pause": seconds}``, ``{"fail": code}``, ``{"fail_once": code}``, ``{"finish": kind}``. Any other prompt is answered by its own text.
+``{"pause": seconds}``, ``{"fail": code}``, ``{"fail_once": code}``, ``{"finish": kind}``. Any other prompt
+is answered by its own text.
 """
 
 from __future__ import annotations
