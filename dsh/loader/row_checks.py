@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from .problems import Problem, Stage
 from .resolve import PluginImportError, ResolveError, Target, load, resolve
 from .rows import ROW_KEYS, Row
 from .sources import Source
-from .yamlio import Expr
+from .yamlio import Expr, expressions_in
 
 
 def row_problem(
@@ -82,7 +81,7 @@ def check_config(source: Source, row: Row, declared: Any) -> tuple[list[Problem]
     raw = {} if row.config is None else row.config
     found, warnings = inspect_config(declared, raw, lambda value: isinstance(value, Expr))
     issues: list[tuple[str, str]] = list(found)
-    if declared is not None and not issues and not has_expression(raw):
+    if declared is not None and not issues and not any(expressions_in(raw)):
         try:
             validate_config(declared, raw)
         except ConfigError as error:
@@ -105,11 +104,3 @@ def unknown_keys(source: Source, row: Row, declared: Any = None) -> list[Problem
             row_problem(source, row, f"unknown key{hint}", "validate", (key,), allowed=ROW_KEYS, nearest=near)
         )
     return warnings
-
-
-def has_expression(value: Any) -> bool:
-    """Whether an expression stands anywhere inside."""
-    if isinstance(value, Expr):
-        return True
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return any(has_expression(item) for item in items)

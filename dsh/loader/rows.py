@@ -13,7 +13,7 @@ from dsh.cordis.records import identity_struct, struct
 from . import names
 from .expr import ExprError, check_expr
 from .problems import Problem
-from .yamlio import Expr, Mark, YamlMap, find_mark
+from .yamlio import Expr, Mark, YamlMap, expressions_in, find_mark
 
 ROW_KEYS: Final = ("id", "name", "config", "disabled", "group", "inject", "isolate", "intercept", "label")
 
@@ -140,7 +140,7 @@ class _Reader:
             row.children = self._children(row)
         else:
             row.config = source.get("config")
-            self._check_expressions(row, row.config, ["config"])
+            self._check_expressions(row, "config", row.config)
         return row
 
     def _children(self, row: Row) -> tuple[Row, ...]:
@@ -156,7 +156,7 @@ class _Reader:
     def _disabled(self, row: Row) -> bool | Expr:
         value = row.source.get("disabled")
         if isinstance(value, Expr):
-            self._check_expressions(row, value, ["disabled"])
+            self._check_expressions(row, "disabled", value)
             return value
         return self._flag(row, "disabled", "true, false or an expression")
 
@@ -192,26 +192,18 @@ class _Reader:
 
     # --- expressions
 
-    def _check_expressions(self, row: Row, value: Any, keys: list[str | int]) -> None:
-        if isinstance(value, Expr):
+    def _check_expressions(self, row: Row, key: str, value: Any) -> None:
+        for keys, expression in expressions_in(value, (key,)):
             try:
-                check_expr(value)
+                check_expr(expression)
             except ExprError as error:
                 self._refuse(row.id, row.source, keys, str(error), error=error)
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                self._check_expressions(row, item, [*keys, key])
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                self._check_expressions(row, item, [*keys, index])
 
-    def _has_expression(self, row: Row, value: Any, keys: list[str | int]) -> bool:
-        if isinstance(value, Expr):
-            self._refuse_value(row, keys, value, "a plain value")
-            return True
-        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-        found = [self._has_expression(row, item, [*keys, key]) for key, item in items]
-        return any(found)
+    def _has_expression(self, row: Row, value: Any, keys: Sequence[str | int]) -> bool:
+        found = list(expressions_in(value, tuple(keys)))
+        for at, expression in found:
+            self._refuse_value(row, at, expression, "a plain value")
+        return bool(found)
 
     # --- whole rows
 

@@ -399,6 +399,16 @@ def find_mark(value: Any, keys: Sequence[str | int]) -> Mark | None:
     return mark
 
 
+def expressions_in(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Expr]]:
+    """Every expression inside a value, with the keys that lead to it (behind `keys`)."""
+    if isinstance(value, Expr):
+        yield keys, value
+        return
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from expressions_in(item, (*keys, key))
+
+
 same_value = json_equal
 """Deep equality as a config file means it: a flag is no number, and expressions count by tag and source."""
 
