@@ -21,7 +21,9 @@ from dsh.loader.boot import when_started
 
 from .dialogue import Dialogue
 
-HELP = "/agents list, /switch LABEL, /help this text, /quit leave"
+HELP = """\
+/agents   list them; /switch LABEL talks to another
+/quit     leave, as Ctrl-D does"""
 
 
 class Config(ConfigModel):

@@ -17,10 +17,10 @@ LEAVE_SECONDS: Final = 2.0
 STEER: Final = "!"
 """A line that begins with this goes into the running turn."""
 
-HELP: Final = (
-    "A line is a prompt; while the agent works it waits for its turn. !TEXT or /steer TEXT goes into the running turn\n"
-    "at its next step. /cancel stops the turn and drops what waits."
-)
+HELP: Final = """\
+TEXT      a prompt; while the agent works it waits for its turn
+!TEXT     into the running turn, at its next step; also /steer TEXT
+/cancel   stop the turn and drop what waits; Ctrl-C drops nothing"""
 
 
 class Front(Protocol):
@@ -74,11 +74,13 @@ class Dialogue:
         if not text:
             return
         busy = self._front.running
-        self.transcript.typed.append(text)  # before: it may be taken up while we still wait for the answer
+        if not busy:  # it stands right above; one that waits is shown again when its turn comes
+            self.transcript.typed.append(text)
         try:
             await self._front.submit(text, steer=steer)
         except Exception as error:
-            self.transcript.typed.remove(text)
+            if not busy:
+                self.transcript.typed.remove(text)
             self.transcript.error(str(error) or type(error).__name__)
             self.prompt_line.give_back(typed or text)
             return

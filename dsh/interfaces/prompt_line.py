@@ -55,19 +55,19 @@ class PromptLine:
     def _show(self) -> None:
         app = self._session.app if self._session is not None else None
         if app is None or not app.is_running:
-            self._print()  # an unfinished line waits for the prompt that draws it, or for its end
-        elif self._complete:
-            from prompt_toolkit.application import run_in_terminal
-
-            run_in_terminal(self._print)
+            if self._complete:  # an unfinished line waits for the prompt that draws it, or for its end
+                self._stream.write(self._complete)
+                self._stream.flush()
+                self._complete = ""
         else:
+            if self._complete:
+                # Without leaving the raw mode in which keys are read: one typed meanwhile must not become a signal.
+                app.renderer.erase()
+                app.output.write_raw(self._complete.replace("\n", "\r\n"))
+                app.output.flush()
+                app.renderer.reset()
+                self._complete = ""
             app.invalidate()
-
-    def _print(self) -> None:
-        if self._complete:
-            text, self._complete = self._complete, ""
-            self._stream.write(text)
-            self._stream.flush()
 
     # -- input ----------------------------------------------------------------------------------------------------
 

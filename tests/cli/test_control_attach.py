@@ -36,7 +36,7 @@ async def test_a_terminal_talks_to_a_daemon_and_leaves_it_running(place: Place) 
             assert (await place.dsh("send", "main", "from elsewhere", "--wait")).code == 0
             await terminal.shows("> from elsewhere")
             terminal.type("/help\r")
-            await terminal.shows("/steer TEXT")
+            await terminal.shows("/queue    what waits")
             terminal.type("\x04")
             assert await terminal.ends() == 0
             assert f"detached; daemon {control.daemon.process.pid} (cordis.yml) goes on" in terminal.screen()

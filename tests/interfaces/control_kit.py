@@ -61,11 +61,11 @@ class Controlled:
         """Queue a prompt for the agent `main`."""
         return await self.ask("POST", f"/api/sessions/{self.main}/prompt", {"content": text, "mode": mode}, 202)
 
-    async def idle(self) -> None:
-        """Wait until the agent `main` has nothing more to do."""
+    async def idle(self, session_id: str | None = None) -> None:
+        """Wait until an agent (`main`) has nothing more to do."""
         async with asyncio.timeout(TIMEOUT):
             while True:
-                session = await self.ask("GET", f"/api/sessions/{self.main}")
+                session = await self.ask("GET", f"/api/sessions/{session_id or self.main}")
                 if session["status"] == "idle" and not session["queued"]:
                     return
                 await asyncio.sleep(0.02)

@@ -82,8 +82,7 @@ async def test_a_session_is_made_prompted_read_and_deleted(place: Place) -> None
         made = await control.ask("POST", "/api/sessions", {"cwd": str(place.work), "model": "demo/demo"}, 201)
         path = f"/api/sessions/{made['sessionId']}"
         answer = await control.ask("POST", f"{path}/prompt", {"content": [{"type": "text", "text": "hello"}]}, 202)
-        async with control.frames(f"sessions={made['sessionId']}&after={made['sessionId']}:-1") as frames:
-            await frames.until("host/session-status", status="idle")
+        await control.idle(made["sessionId"])
         session = await control.ask("GET", path)
         assert session["live"] and session["status"] == "idle" and session["header"]["cwd"] == str(place.work)
         first = await control.ask("GET", f"{path}/events?limit=3")
@@ -188,6 +187,20 @@ async def test_the_model_of_an_open_session_is_changed(place: Place) -> None:
         assert (await refusal(control, "PATCH", path, 400, {"model": "demo"}))["code"] == "BAD_MODEL"
         assert (await refusal(control, "PATCH", path, 501, {"mode": "plan"}))["code"] == "NO_MODES"
         assert (await refusal(control, "PATCH", path, 400, {"colour": 1}))["code"] == "BAD_REQUEST"
+
+
+async def test_a_session_gets_a_title_where_a_row_keeps_titles(place: Place) -> None:
+    async with controlled(place) as control:
+        path = f"/api/sessions/{control.main}"
+        assert (await refusal(control, "PATCH", path, 501, {"title": "x"}))["code"] == "NO_TITLES"
+    limits = "{fallbackMaxWords: 5, fallbackMaxBytes: 40, maxTitleBytes: 80}"
+    place.write("cordis.yml", DEMO + f"- {{id: session-title, name: dsh-session-title, config: {limits}}}\n")
+    async with controlled(place) as control:
+        path = f"/api/sessions/{control.main}"
+        assert (await control.ask("PATCH", path, {"title": "Häuser  bauen"}))["title"] == "Häuser bauen"
+        listed = (await control.ask("GET", "/api/sessions?q=bauen"))["sessions"]
+        assert [row["sessionId"] for row in listed] == [control.main]
+        assert (await place.dsh("ps", "--json")).json()["daemons"][0]["agents"][0]["title"] == "Häuser bauen"
 
 
 async def test_nobody_asks_so_nothing_can_be_answered(place: Place) -> None:

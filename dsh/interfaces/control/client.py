@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import httpx
 
-from .run_folder import Entry, find_entries, is_gone
+from .run_folder import Entry, find_entries, is_gone, working_folder
 
 ANSWER_SECONDS: Final = 3.0
 """How long a daemon may take to say who it is: it never has to wait for anything to do so."""
@@ -89,8 +89,8 @@ class Target(NamedTuple):
 
 def show_path(path: str) -> str:
     """A path with the user's folder as `~`, or relative to where we are."""
-    here = os.getcwd() + os.sep
-    if path.startswith(here):
+    here = working_folder().rstrip(os.sep) + os.sep
+    if here != os.sep and path.startswith(here):
         return path[len(here) :]
     user = os.path.expanduser("~")
     return "~" + path[len(user) :] if user != "/" and path.startswith(user + os.sep) else path

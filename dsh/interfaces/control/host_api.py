@@ -14,6 +14,7 @@ from dsh.core.seams import AgentDefaultModel
 from dsh.llm.service import Llm
 
 from .messages import ApiError, Request, Response, only_fields, text_field
+from .run_folder import working_folder
 
 if TYPE_CHECKING:
     from dsh.core.agent import Agent
@@ -34,7 +35,7 @@ async def status(api: Api, request: Request) -> Response:
         "state": state,
         "config": control.config_path,
         "home": str(api.ctx.get("dshHomePath")),
-        "cwd": os.getcwd(),
+        "cwd": working_folder(),
         "startedAt": control.started_at,
         "agents": agents_of(api),
     }

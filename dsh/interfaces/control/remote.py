@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -17,7 +18,9 @@ from ..screen import PlainScreen
 from ..stdin import stdin_chunks
 from .client import ANSWER_SECONDS, SILENCE_SECONDS, FrameParser, Target
 
-HELP: Final = "/queue shows what waits, /help this text, /quit or Ctrl-D detaches: the daemon goes on"
+HELP: Final = """\
+/queue    what waits
+/quit     detach, as Ctrl-D does: the daemon goes on"""
 LOOK_BACK: Final = 2000
 """Events before the end of the log among which the beginning of the running turn is looked for."""
 
@@ -55,6 +58,8 @@ class RemoteConsole:
             after = self._seen = await self._past()
             watching = asyncio.create_task(self._watch(after), name="attach: events")
             talking = asyncio.create_task(self._talk(), name="attach: input")
+            if self._terminal:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._dialogue.interrupt)
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
             if not talking.done():
                 self._dialogue.prompt_line.leave()

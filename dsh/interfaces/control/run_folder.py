@@ -52,6 +52,14 @@ def host_name() -> str:
     return os.uname().nodename if hasattr(os, "uname") else socket.gethostname()
 
 
+def working_folder() -> str:
+    """The current folder; empty when it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 # -- the daemon's side ------------------------------------------------------------------------------------------------
 
 

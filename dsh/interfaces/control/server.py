@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import ConfigModel, Context, HarnessError, Service, field, owned
 
-from .run_folder import Entry, RunFolderError, host_name, listen, open_run_folder, publish, withdraw
+from .run_folder import Entry, RunFolderError, host_name, listen, open_run_folder, publish, withdraw, working_folder
 
 if TYPE_CHECKING:
     from dsh.cordis import Disposer
@@ -60,16 +60,16 @@ class Control(Service, name="control"):
         except RunFolderError as error:
             self.ctx.logger.warning("this run cannot be controlled from other terminals: %s", error)
             return
-        entry = Entry("", os.getpid(), self.run_id, self.socket_path, host_name(), self.config_path, os.getcwd(), 0)
+        here = host_name(), self.config_path, working_folder()
+        entry = Entry("", os.getpid(), self.run_id, self.socket_path, *here, self.started_at)
         self.ctx.defer(lambda: withdraw(entry))
         _close_in_children(sock)
         server = await asyncio.start_unix_server(self._connected_here, sock=sock)
         self.ctx.defer(server.close)
         if self._port is not None:
             await self._listen_on_tcp(self._port)
-        entry = entry._replace(started_at=self.started_at, url=self.url)
         try:
-            entry = publish(folder, entry)
+            entry = publish(folder, entry._replace(url=self.url))
         except RunFolderError as error:
             self.ctx.logger.warning("this run cannot be controlled from other terminals: %s", error)
 

@@ -18,6 +18,7 @@ from dsh.loader.boot import when_started
 from .frames import queue_of
 from .host_api import agents_of
 from .messages import ApiError, Request, Response, only_fields, text_field
+from .run_folder import working_folder
 
 if TYPE_CHECKING:
     from dsh.core.session_event import SessionEvent
@@ -78,7 +79,7 @@ async def create(api: Api, request: Request) -> Response:
             raise ApiError(409, "ALREADY_OPEN", f'session "{resume}" is open in this daemon already')
         await loop.resume(loop.ctx, ResumeAgentOptions(resume, options, restore_route=True))
         return Response(201, {"sessionId": resume})
-    cwd = text_field(body, "cwd") or os.getcwd()
+    cwd = text_field(body, "cwd") or working_folder()
     if not os.path.isabs(cwd) or not os.path.isdir(cwd):
         raise ApiError(400, "BAD_CWD", f"cwd must be the absolute path of a folder, not {cwd}")
     session_id = f"session-{uuid.uuid4()}"
