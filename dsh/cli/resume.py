@@ -24,7 +24,7 @@ TAIL = 6
 
 @app.command()
 def resume(
-    session: Annotated[str | None, typer.Argument(help="Id or unique beginning of one.")] = None,
+    session: Annotated[str | None, typer.Argument(help="Id, unique beginning of one, or part of a title.")] = None,
     task: Annotated[str | None, typer.Argument(help="One task to run; - reads it from standard input.")] = None,
     last: Annotated[bool, typer.Option("--last", help="The session with the latest activity.")] = False,
     config: Annotated[

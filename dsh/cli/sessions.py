@@ -57,7 +57,7 @@ def list_sessions(
 
 @app.command()
 def show(
-    session: Annotated[str, typer.Argument(help="Id or unique beginning of one.")],
+    session: Annotated[str, typer.Argument(help="Id, unique beginning of one, or part of a title.")],
     root: Root = None,
     events: Annotated[bool, typer.Option("--events", help="Every event, one JSON line each.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="The stored bytes, decompressed.")] = False,
@@ -104,7 +104,7 @@ def show(
 
 @app.command()
 def rename(
-    session: Annotated[str, typer.Argument(help="Id or unique beginning of one.")],
+    session: Annotated[str, typer.Argument(help="Id, unique beginning of one, or part of a title.")],
     title: Annotated[str, typer.Argument(help="What to call it.")],
     root: Root = None,
 ) -> None:
@@ -161,9 +161,9 @@ def session_root(root: str | None = None) -> str:
 
 
 def find(reference: str | None, root: str | None = None, *, last: bool = False) -> StoredSession:
-    """The session meant by an id, a unique beginning or ``--last``.
+    """The session meant by an id, a unique beginning, a part of its title or ``--last``.
 
-    Leaves with code 2 and the candidates when a beginning is ambiguous, 1 when nothing matches.
+    Leaves with code 2 and the candidates when that is ambiguous, 1 when nothing matches.
     """
     from dsh.cordis.errors import HarnessError
     from dsh.sessions.errors import AmbiguousSessionError
@@ -172,7 +172,8 @@ def find(reference: str | None, root: str | None = None, *, last: bool = False) 
     try:
         return resolve_stored(session_root(root), reference, last=last)
     except AmbiguousSessionError as error:
-        fail("\n  ".join([f'"{reference}" is the beginning of several sessions:', *error.candidates]), 2)
+        what = "is in the titles" if error.in_titles else "is the beginning"
+        fail("\n  ".join([f'"{reference}" {what} of several sessions:', *error.candidates]), 2)
     except HarnessError as error:
         fail(str(error), name=error.code)
 

@@ -23,14 +23,16 @@ class SessionNotFoundError(SessionPersistenceError):
 
 
 class AmbiguousSessionError(SessionPersistenceError):
-    """A prefix that several sessions share; `candidates` are their ids."""
+    """A beginning of ids, or a part of titles, that several sessions share; `candidates` are their ids."""
 
     code = "SESSION_AMBIGUOUS"
 
-    def __init__(self, prefix: str, candidates: list[str]) -> None:
+    def __init__(self, reference: str, candidates: list[str], *, in_titles: bool = False) -> None:
         shown = ", ".join(candidates[:10]) + (", …" if len(candidates) > 10 else "")
-        super().__init__(f'"{prefix}" is the beginning of {len(candidates)} session ids: {shown}')
-        self.prefix = prefix
+        count = len(candidates)
+        what = f"is in the titles of {count} sessions" if in_titles else f"is the beginning of {count} session ids"
+        super().__init__(f'"{reference}" {what}: {shown}')
+        self.in_titles = in_titles
         self.candidates = candidates
 
 

@@ -160,7 +160,8 @@ def first_artifact(root: str) -> str | None:
 def resolve_stored(
     root: str, reference: str | None = None, *, last: bool = False, cwd: str | None = None
 ) -> StoredSession:
-    """The session with that id, or the only one whose id begins with `reference`, or (`last`) the latest.
+    """The session with that id, or the only one whose id begins with `reference`, or the only one that has it in its
+    title (whatever the case), or (`last`) the latest.
 
     last: of top-level sessions, and of workspace `cwd` if given. Raises SessionNotFoundError, AmbiguousSessionError
     (with `candidates`), or what is wrong with the one artifact that was meant.
@@ -177,12 +178,29 @@ def resolve_stored(
         return read_entry(path, reference)
     candidates = {session_id: path for session_id, path in _ids(root) if session_id.startswith(reference)}
     if not candidates:
-        raise SessionNotFoundError(reference)
+        return _by_title(root, reference)
     if len(candidates) > 1:
         raise AmbiguousSessionError(reference, sorted(candidates))
     session_id, path = candidates.popitem()
     found = find_artifact(root, session_id)
     return read_entry(found or path, session_id)
+
+
+def _by_title(root: str, part: str) -> StoredSession:
+    wanted = part.casefold()
+    found = [entry for entry in list_stored(root).sessions if wanted in _known_title(entry).casefold()]
+    if not found:
+        raise SessionNotFoundError(part)
+    if len(found) > 1:
+        raise AmbiguousSessionError(part, [entry.id for entry in found], in_titles=True)
+    return found[0]
+
+
+def _known_title(entry: StoredSession) -> str:
+    try:
+        return title_of(entry) or ""
+    except (OSError, SessionPersistenceError):
+        return ""
 
 
 def read_entry(path: str, session_id: str) -> StoredSession:

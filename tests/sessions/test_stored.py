@@ -362,3 +362,21 @@ def test_a_session_that_is_open_somewhere_is_not_renamed(tmp_path: Path) -> None
     with pytest.raises(SessionTitleInvalidError):
         rename_stored(str(tmp_path), entry, "\x1b[0m")
     assert Path(path).read_bytes() == before
+
+
+def test_a_session_is_found_by_a_part_of_its_title(tmp_path: Path) -> None:
+    for session_id, title in (("a1", "Mend the build"), ("b2", "Mend the tests"), ("c3", "Build")):
+        builder = LogBuilder()
+        builder.turn(1)
+        builder.add("session/title", {"title": title, "messageSeqs": [], "source": {"kind": "user"}})
+        write_log(tmp_path, header(session_id, "/w"), builder.events)
+    write_log(tmp_path, header("mend-this", "/w"), log_of(1))
+    put(tmp_path, "bad", b"no log\n")
+    root = str(tmp_path)
+    assert resolve_stored(root, "the TESTS").id == "b2"
+    assert resolve_stored(root, "mend").id == "mend-this"  # ids go first
+    with pytest.raises(AmbiguousSessionError, match='"build" is in the titles of 2 sessions') as caught:
+        resolve_stored(root, "build")
+    assert sorted(caught.value.candidates) == ["a1", "c3"]
+    with pytest.raises(SessionNotFoundError):
+        resolve_stored(root, "nothing")
