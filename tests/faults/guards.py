@@ -20,29 +20,37 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
+Edit = tuple[str, str, str]
+"""A file, a text that stands in it once, and what takes its place."""
+
+
 @dataclass(frozen=True)
 class Guard:
-    """`old` stands once in `file`; with `new` in its place at least one of `tests` must fail."""
+    """With these edits the fault is back: at least one of `tests` must fail."""
 
     row: int
     what: str
-    file: str
-    old: str
-    new: str
+    edits: tuple[Edit, ...]
     tests: tuple[str, ...]
 
 
-def _guard(row: int, what: str, file: str, old: str, new: str, *tests: str) -> Guard:
-    return Guard(row, what, file, old, new, tests)
+def _guard(row: int, what: str, file: str, old: str, new: str, *tests: str, also: Sequence[Edit] = ()) -> Guard:
+    return Guard(row, what, ((file, old, new), *also), tests)
 
 
-DRIVER = "dsh/core/driver.py"
 BATCH = "dsh/core/tool_batch.py"
+DRIVER = "dsh/core/driver.py"
 PIPELINE = "dsh/core/tool_pipeline.py"
 RESPONSE = "dsh/models/deepseek/response.py"
 ADAPTER = "dsh/models/deepseek/adapter.py"
 REQUEST = "dsh/models/deepseek/request.py"
 MODELS = "tests/models/test_faults.py::"
+TOOLS = "tests/faults/test_tools.py::"
+EDITS = "tests/faults/test_edits.py::"
+STOPS = "tests/faults/test_interrupts.py::"
+STORED = "tests/faults/test_sessions.py::"
+GROWTH = "tests/faults/test_growth.py::"
+ENDS = "tests/faults/test_exit_codes.py::"
 
 GUARDS: tuple[Guard, ...] = (
     _guard(
@@ -119,14 +127,6 @@ GUARDS: tuple[Guard, ...] = (
     ),
     _guard(
         8,
-        "no arguments are an empty object (call)",
-        BATCH,
-        "if not raw.strip():\n        return {}\n",
-        "",
-        MODELS + "test_fault08_calls_without_arguments_run_and_are_replayed_as_an_object",
-    ),
-    _guard(
-        8,
         "no arguments are an empty object (replay)",
         REQUEST,
         'if arguments.strip() not in ("", "null") else "{}"',
@@ -135,27 +135,11 @@ GUARDS: tuple[Guard, ...] = (
     ),
     _guard(
         9,
-        "a reply cut at its limit holds no calls",
-        "dsh/llm/assembler.py",
-        'if self.finish["kind"] != "max-tokens":\n            return every',
-        "if True:\n            return every",
-        MODELS + "test_fault09_truncated_arguments_never_poison_the_session",
-    ),
-    _guard(
-        9,
         "what goes back to the service is a JSON object",
         REQUEST,
         "if isinstance(value, dict):\n        return arguments",
         "if True:\n        return arguments",
         MODELS + "test_fault09_truncated_arguments_never_poison_the_session",
-    ),
-    _guard(
-        16,
-        "the whole tree is killed after the grace time",
-        "dsh/shell/child.py",
-        "tree.signal(signal.SIGKILL)",
-        "pass",
-        "tests/shell/test_turns.py::test_f16_a_cancelled_turn_leaves_no_process_and_one_result_a_call",
     ),
     _guard(
         16,
@@ -172,14 +156,6 @@ GUARDS: tuple[Guard, ...] = (
         "await until_abort(asyncio.sleep(delay_ms / 1000), stop)",
         "await asyncio.sleep(delay_ms / 1000)",
         "tests/models/test_retry.py::test_b48a_cancel_ends_the_wait",
-    ),
-    _guard(
-        18,
-        "a second signal leaves at once",
-        "dsh/cli/host.py",
-        "if self.code is not None:\n            _exit_now(128 + number)",
-        "if self.code is not None:\n            return",
-        "tests/cli/test_run.py::test_a_second_signal_leaves_at_once_and_no_child_behind",
     ),
     _guard(
         18,
@@ -245,39 +221,6 @@ GUARDS: tuple[Guard, ...] = (
         "if type(version) is int and version != SESSION_FORMAT_VERSION:",
         "if False:",
         "tests/sessions/test_log_format.py::test_b09a_a_newer_version_is_said_to_be_newer_whatever_else_the_header_holds",
-    ),
-    _guard(
-        24,
-        "an unknown event is refused unless it may be ignored",
-        "dsh/core/stored_log.py",
-        "raise UnknownEventTypeError",
-        "print",
-        "tests/sessions/test_coordinator.py::test_b09d_unknown_event_types_are_refused_kept_or_registered",
-    ),
-    _guard(
-        25,
-        "what was accepted is on disk",
-        "dsh/sessions/log_file.py",
-        "            _write_all(fd, content)\n            if self.durable:\n                os.fsync(fd)\n        except",
-        "            os.write(fd, b'')\n        except",
-        "tests/sessions/test_crash.py::test_f25_what_was_acknowledged_is_in_the_log_after_a_kill",
-    ),
-    _guard(
-        30,
-        "the folder is watched, not the file",
-        "dsh/loader/watch.py",
-        "                points.setdefault(point, set()).add(path)\n                folders.add(_existing_parent(point))",
-        "                points.setdefault(point, set()).add(path)\n                folders.add(point)",
-        "tests/loader/test_watch.py::test_b16a_saves_in_place_by_rename_and_deletion_are_seen",
-        "tests/loader/test_hmr_config.py::test_b16i_every_kind_of_save_is_applied_once",
-    ),
-    _guard(
-        30,
-        "a save is taken once: contents are compared",
-        "dsh/loader/config_watch.py",
-        "or not (changed or forced) or",
-        "or False or",
-        "tests/loader/test_hmr_config.py::test_b16i_every_kind_of_save_is_applied_once",
     ),
     _guard(
         31,
@@ -369,6 +312,332 @@ GUARDS: tuple[Guard, ...] = (
         'bom, text = "", text.removeprefix(_BOM)',
         "tests/files/test_tools.py::test_f48_b03p_only_the_edited_bytes_differ",
     ),
+    _guard(
+        6,
+        "a field that a gateway refuses can be left out",
+        REQUEST,
+        "    for name in omit:\n        body.pop(name, None)\n",
+        "",
+        "tests/faults/test_messages.py::test_fault06_a_gateway_that_refuses_a_field_is_met_by_a_switch_that_the_error_names",
+    ),
+    _guard(
+        6,
+        "the error names field and switch",
+        ADAPTER,
+        'elif failure.code == "INVALID_REQUEST" and (named := _optional_fields(failure.message)):',
+        "elif False and (named := _optional_fields(failure.message)):",
+        "tests/faults/test_messages.py::test_fault06_a_gateway_that_refuses_a_field_is_met_by_a_switch_that_the_error_names",
+    ),
+    _guard(
+        2,
+        "bytes stay bytes until a line is whole (JSON-RPC)",
+        "dsh/interfaces/stdio_jsonrpc.py",
+        'chunk.split(b"\\n")',
+        'chunk.decode("utf-8", "replace").encode().split(b"\\n")',
+        "tests/fuzz/test_protocols.py::test_any_lines_are_answered_once_each_however_they_are_cut",
+    ),
+    _guard(
+        8,
+        "no arguments are an empty object (call)",
+        BATCH,
+        "    if not raw.strip():\n        return {}\n    try:",
+        "    try:",
+        MODELS + "test_fault08_calls_without_arguments_run_and_are_replayed_as_an_object",
+        TOOLS + "test_fault08_a_call_without_arguments_survives_a_resume",
+    ),
+    _guard(
+        9,
+        "a reply cut at its limit holds no calls",
+        "dsh/llm/assembler.py",
+        'if self.finish["kind"] != "max-tokens":\n            return every',
+        "if True:\n            return every",
+        TOOLS + "test_fault09_after_truncated_arguments_the_session_goes_on_and_resumes",
+    ),
+    _guard(
+        10,
+        "an unknown tool is an answer and no accident",
+        PIPELINE,
+        "if tool is None:\n            result = ToolResult.from_error(ToolNotFoundError(run.name))",
+        "if tool is None:\n            raise KeyError(run.name)",
+        TOOLS + "test_fault10_an_unknown_tool_is_answered_and_its_neighbour_runs",
+    ),
+    _guard(
+        11,
+        "values of variables are never looked at again",
+        "dsh/core/prompt_render.py",
+        "done.append(_value_of(group, variables, kind, name))\n        at = group.end()",
+        "text = text[:start] + _value_of(group, variables, kind, name) + text[group.end() :]\n        at = start",
+        TOOLS + "test_fault11_only_declared_templates_are_expanded",
+    ),
+    _guard(
+        11,
+        "an unknown name of a template is refused",
+        "dsh/core/prompt_render.py",
+        "raise PromptError(texts.unknown_variable(variable, kind, section, variables))",
+        'return ""',
+        TOOLS + "test_fault11_an_unknown_name_of_a_declared_template_is_named_with_its_place",
+    ),
+    _guard(
+        12,
+        "whatever a body raises is its result",
+        PIPELINE,
+        "    except BaseException as error:\n        if stops_host(error):\n            raise\n        return None, error",
+        "    except ValueError as error:\n        return None, error",
+        TOOLS + "test_fault12_whatever_a_tool_does_its_call_has_one_result_and_its_neighbours_run",
+    ),
+    _guard(
+        12,
+        "an odd value is a failure of its tool",
+        PIPELINE,
+        "frozen = snapshot_json(value)",
+        "frozen = value",
+        TOOLS + "test_fault12_whatever_a_tool_does_its_call_has_one_result_and_its_neighbours_run",
+    ),
+    _guard(
+        13,
+        "text is text, whatever it looks like",
+        RESPONSE,
+        'prose.index: {"type": kind, "text": "".join(prose.parts)}',
+        'prose.index: {"type": "tool-call", "id": "x", "name": "echo", "arguments": "{}"}'
+        ' if "<tool_call>" in "".join(prose.parts) else {"type": kind, "text": "".join(prose.parts)}',
+        TOOLS + "test_fault13_text_that_looks_like_a_call_stays_text",
+    ),
+    _guard(
+        14,
+        "results are logged in the order of the calls",
+        BATCH,
+        "while self._started and self._started[0].settled:\n"
+        "                await self._commit(self._started.popleft())",
+        "for one in [each for each in self._started if each.settled]:\n"
+        "                self._started.remove(one)\n                await self._commit(one)",
+        TOOLS + "test_fault14_results_come_in_call_order_and_exclusive_calls_are_barriers",
+    ),
+    _guard(
+        14,
+        "an exclusive call is a barrier",
+        BATCH,
+        "and len(running) < cap and self._next_is_parallel():",
+        "and len(running) < cap:",
+        TOOLS + "test_fault14_results_come_in_call_order_and_exclusive_calls_are_barriers",
+    ),
+    _guard(
+        15,
+        "calls that a cancel kept from starting are answered",
+        BATCH,
+        "for call, raw in self._waiting:\n                self._skip(call, raw)",
+        "pass",
+        STOPS + "test_fault15_a_cancel_among_running_and_waiting_calls_leaves_one_result_each",
+    ),
+    _guard(
+        15,
+        "calls that a crash left open are answered at the next start",
+        "dsh/core/repair.py",
+        "for call_id, call_seq in pending.items():",
+        "for call_id, call_seq in dict[str, int]().items():",
+        STOPS + "test_fault15_a_kill_among_calls_is_repaired_by_the_next_start",
+    ),
+    _guard(
+        16,
+        "who does not listen to TERM is killed",
+        "dsh/shell/child.py",
+        "            tree.signal(signal.SIGKILL)\n",
+        "            pass\n",
+        STOPS + "test_fault16_a_cancelled_tree_is_gone_before_the_turn_ends",
+    ),
+    _guard(
+        16,
+        "what comes after the abort is discarded",
+        PIPELINE,
+        "if not result.is_error and self._caller.aborted:\n            result = _aborted(self._started, result.additional_contexts)",
+        "if False:\n            pass",
+        STOPS + "test_fault16_what_a_thread_still_answers_after_the_cancel_is_discarded_and_that_is_said",
+        also=[
+            (
+                PIPELINE,
+                "if not result.is_error and self._caller.aborted:\n                result = _aborted(True)",
+                "if False:\n                pass",
+            ),
+            (PIPELINE, "if not judged.is_error and self._caller.aborted:", "if False:"),
+        ],
+    ),
+    _guard(
+        17,
+        "a cancel ends the wait for a prompt",
+        "dsh/core/system_prompt.py",
+        "answer = await until_abort(_awaited(answer), context.signal)",
+        "answer = await answer",
+        STOPS + "test_fault17_a_cancel_reaches_every_place_where_a_turn_waits",
+    ),
+    _guard(
+        18,
+        "a second signal leaves at once",
+        "dsh/cli/host.py",
+        "            _exit_now(128 + number)\n",
+        "            return\n",
+        STOPS + "test_fault18_a_signal_closes_the_turn_ends_children_and_says_its_code",
+    ),
+    _guard(
+        19,
+        "the tear is cut (from the command line)",
+        "dsh/sessions/jsonl_store.py",
+        "self._store.writer.cut(fd, log.keep)",
+        "pass",
+        STORED + "test_fault19_a_torn_last_line_is_cut_once_and_said_once",
+    ),
+    _guard(
+        22,
+        "a resume restores the model",
+        "dsh/interfaces/headless.py",
+        "restore_route=True",
+        "restore_route=False",
+        STORED + "test_fault22_a_resume_restores_model_and_folder_and_names_what_is_gone",
+    ),
+    _guard(
+        22,
+        "a resume works in the session's folder",
+        "dsh/cli/resume.py",
+        "        _enter(entry)\n",
+        "",
+        STORED + "test_fault22_a_resume_restores_model_and_folder_and_names_what_is_gone",
+    ),
+    _guard(
+        22,
+        "a model that is gone is named and replaced",
+        "dsh/core/creation.py",
+        "if reason is None:\n        return AgentOptions",
+        "if True:\n        return AgentOptions",
+        STORED + "test_fault22_a_resume_restores_model_and_folder_and_names_what_is_gone",
+    ),
+    _guard(
+        24,
+        "an unknown event is refused unless it may be ignored",
+        "dsh/core/event_types.py",
+        "if event.type not in known and not event.ignorable:",
+        "if False:",
+        STORED + "test_fault24_a_log_of_another_version_is_refused_or_kept_but_never_half_understood",
+    ),
+    _guard(
+        25,
+        "what was accepted is on disk",
+        "dsh/sessions/live_log.py",
+        "        if self.clean:\n            return None\n        future",
+        "        if True:\n            return None\n        future",
+        "tests/sessions/test_crash.py::test_f25_what_was_acknowledged_is_in_the_log_after_a_kill",
+    ),
+    _guard(
+        30,
+        "a save that changes nothing is no edit",
+        "dsh/loader/config_watch.py",
+        "or not (changed or forced) or",
+        "or False or",
+        EDITS + "test_fault30_each_save_is_taken_once_and_a_save_that_changes_nothing_not_at_all",
+    ),
+    _guard(
+        30,
+        "the folder is watched, and looked at now and then",
+        "dsh/loader/watch.py",
+        "                folders.add(_existing_parent(point))\n        for root",
+        "                folders.add(point)\n        for root",
+        EDITS + "test_fault30_each_save_is_taken_once_and_a_save_that_changes_nothing_not_at_all",
+        also=[("dsh/loader/watch.py", "HEARTBEAT = 2.0", "HEARTBEAT = 3600.0")],
+    ),
+    _guard(
+        33,
+        "a package is reloaded as one",
+        "dsh/loader/code_reload.py",
+        "upwards = closure(survey.importers, survey.changed)",
+        "upwards = set(survey.changed)",
+        "tests/loader/test_hmr.py::test_f33_a_package_of_three_files_is_one_unit_and_the_core_is_never_doubled",
+    ),
+    _guard(
+        35,
+        "a removed agent ends at its next step boundary",
+        "dsh/core/configured_agents.py",
+        "await configured.lifecycle.drain(DRAIN_SECONDS)",
+        "await configured.lifecycle.dispose()",
+        EDITS + "test_fault35_an_agent_row_that_is_removed_during_a_call_and_comes_back",
+    ),
+    _guard(
+        35,
+        "a started body finishes on its own definition",
+        PIPELINE,
+        "result = self._success(tool, value)",
+        "result = self._from_value(value)",
+        EDITS + "test_fault35_a_tool_row_that_is_removed_during_its_call",
+    ),
+    _guard(
+        36,
+        "an edit of the row reaches the next tool group",
+        "dsh/core/agent_loop.py",
+        'self._limits.rebase(LoopSettings.validate({"maxParallelToolCalls": new.max_parallel_tool_calls}))',
+        "pass",
+        "tests/settings/test_live_loop.py::test_b21b_the_limit_of_a_running_loop_follows_the_command_line_the_row_and_each_falls_back",
+    ),
+    _guard(
+        58,
+        "a locale that knows only ASCII is left behind",
+        "dsh/cli/start.py",
+        "    _use_utf8()\n\n\ndef _leave",
+        "\n\ndef _leave",
+        "tests/faults/test_places.py::test_fault58_files_commands_plugins_logs_and_resume_work_in_any_folder",
+    ),
+    _guard(
+        60,
+        "what was encoded before is not encoded again",
+        "dsh/models/deepseek/history.py",
+        "if messages[: len(before.messages)] != before.messages:",
+        "if True:",
+        GROWTH + "test_fault60_the_own_part_of_a_request_is_encoded_once",
+    ),
+    _guard(
+        60,
+        "the log's beginning is not walked again",
+        "dsh/core/derivation.py",
+        "if self._generation != surface.replace_generation:",
+        "if True:",
+        GROWTH + "test_fault60_a_late_step_costs_no_more_calls_than_an_early_one",
+    ),
+    _guard(
+        61,
+        "the loop lets go of an agent that ended",
+        "dsh/core/creation.py",
+        "        self._loop.lifecycles.discard(self)\n",
+        "",
+        GROWTH + "test_fault61_closed_sessions_are_freed",
+    ),
+    _guard(
+        61,
+        "only so many sessions stay warm",
+        "dsh/sessions/prepared.py",
+        "while len(self._kept) > self.size:",
+        "while False:",
+        GROWTH + "test_fault61_a_resumed_and_closed_session_stays_warm_only_so_many_times",
+    ),
+    _guard(
+        62,
+        "only a completed run is a success",
+        "dsh/interfaces/outcome.py",
+        'return 0 if self.status == "completed" else 1',
+        "return 0",
+        ENDS + "test_fault62_completed_and_provider_error",
+        ENDS + "test_fault62_a_step_limit",
+    ),
+    _guard(
+        62,
+        "a run that fails before its result says so in a last line",
+        "dsh/cli/last_line.py",
+        "if exit_code == 0 or self.out is None or self.out.concluded:",
+        "if True:",
+        ENDS + "test_fault62_a_bad_composition",
+    ),
+    _guard(
+        62,
+        "a run that raises says so in a last line",
+        "dsh/interfaces/outcome.py",
+        '    outcome.status, outcome.error = "error", {"message": message, "code": code}\n    write_result(out, form, outcome)\n',
+        "",
+        ENDS + "test_fault62_a_run_that_raises_before_its_end_still_says_so",
+    ),
 )
 
 
@@ -378,24 +647,26 @@ class Verdict:
 
     guard: Guard
     outcome: str
-    failed: int
-    seconds: float
+    failed: int = 0
+    seconds: float = 0.0
 
 
 def try_without(guard: Guard, copy: Path) -> Verdict:
     """Run the tests of `guard` in `copy`, a copy of the project, with the guard taken away; then put it back."""
-    path = copy / guard.file
-    text = path.read_text("utf-8")
-    if text.count(guard.old) != 1:
-        return Verdict(guard, "stale", 0, 0.0)
+    before = {file: (copy / file).read_text("utf-8") for file, _, _ in guard.edits}
+    if any(before[file].count(old) != 1 for file, old, _ in guard.edits):
+        return Verdict(guard, "stale")
     begun = time.monotonic()
-    path.write_text(text.replace(guard.old, guard.new), "utf-8")
+    for file, old, new in guard.edits:
+        text = (copy / file).read_text("utf-8")
+        (copy / file).write_text(text.replace(old, new), "utf-8")
     try:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=45", *guard.tests]
         env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True)
     finally:
-        path.write_text(text, "utf-8")
+        for file, text in before.items():
+            (copy / file).write_text(text, "utf-8")
     # 1: tests failed; anything else that is not 0 means pytest could not run them, as with an unknown test name
     outcome = "caught" if done.returncode == 1 else "missed" if done.returncode == 0 else f"error {done.returncode}"
     if outcome.startswith("error"):
@@ -417,10 +688,8 @@ def main(wanted: Sequence[str]) -> int:
                 continue
             verdict = try_without(guard, copy)
             verdicts.append(verdict)
-            print(
-                f"{guard.row:3} {verdict.outcome:7} {verdict.failed:3} failed {verdict.seconds:6.1f} s  {guard.what}",
-                flush=True,
-            )
+            told = f"{verdict.outcome:7} {verdict.failed:3} failed {verdict.seconds:6.1f} s"
+            print(f"{guard.row:3} {told}  {guard.what}", flush=True)
     missed = [verdict for verdict in verdicts if verdict.outcome != "caught"]
     print(f"{len(verdicts)} guards, {len(verdicts) - len(missed)} caught, {len(missed)} not")
     return 1 if missed else 0

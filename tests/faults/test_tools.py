@@ -267,3 +267,25 @@ async def test_fault08_a_call_without_arguments_survives_a_resume(tmp_path: Path
             assert await life.prompt("go") == {"kind": "completed"}
             assert outputs(life.messages) == {"c0": "said nothing"}
             assert life.messages[1]["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+async def test_fault05_reasoning_goes_back_byte_for_byte_also_after_a_resume(tmp_path: Path) -> None:
+    thought = "I look first 🤔\n  then\u2028 I answer\t"
+
+    def demanding(reply: Any) -> Any:
+        def entry(body: Any) -> Any:
+            given = [m.get("reasoning_content") for m in body["messages"] if m["role"] == "assistant"]
+            if given[:1] not in ([], [thought]) or None in given:
+                return {"status": 400, "error": {"message": "The `reasoning_content` must be passed back to the API."}}
+            return strict(reply)
+
+        return entry
+
+    first = {"reasoning": thought, **calls(("echo", {}))}
+    async with MockLlmServer([demanding(each) for each in (first, "success", "success", "success")]) as server:
+        async with living(tmp_path, server, ECHO_ROW, {"echo.py": ECHO}) as life:
+            assert await life.prompt("go") == {"kind": "completed"}
+            assert await life.prompt("and now?") == {"kind": "completed"}
+        async with living(tmp_path, server, ECHO_ROW) as life:
+            assert await life.prompt("once more") == {"kind": "completed"}
+        assert life.messages[1]["reasoning_content"] == thought
