@@ -100,7 +100,11 @@ def test_a_turn_cancelled_at_any_moment_is_closed_and_the_next_one_runs(keep: bo
             await actor.agent.when_idle()
         acted = loop.disarm()
         actor.judge()
-        assert not (keep and actor.discarded)
+        if keep:
+            assert not actor.discarded
+        elif acted:
+            waiting = {message["id"] for message in actor.agent.inbox.next_turn}
+            assert not waiting, "the cancel cleared the inbox, and yet a prompt waits"
         await next_turn(actor)
         async with within("disposal"):
             await actor.handle.dispose()

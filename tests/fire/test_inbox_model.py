@@ -89,8 +89,7 @@ class Reference:
 
     def turn_started(self) -> None:
         assert self.phase == "running" and not self.turn_open
-        if self.last_end is not None and self.aborted:
-            raise AssertionError("an aborted driver opened a turn")
+        assert not self.aborted, "an aborted driver opened a turn"
         self.turn_open, self.stepped, self.first_claim = True, False, True
 
     def was_claimed(self, message: str) -> None:
@@ -111,11 +110,9 @@ class Reference:
         self.claimed["next-step" if self.claimed["next-step"] else "next-turn"].pop(0)
         self.entered.append(message)
 
-    def turn_ended(self, reason: str, step_failed: bool) -> None:
+    def turn_ended(self, reason: str) -> None:
         for target, messages in self.claimed.items():
-            if reason == "blocked":
-                self.gone += messages
-            elif self.cleared:
+            if reason == "blocked" or self.cleared:
                 self.gone += messages
             else:
                 kept = [m for m in messages if self.aborted or m not in self.failed_once]
@@ -243,7 +240,10 @@ class InboxMachine(RuleBasedStateMachine):
             case "user/message":
                 self.model.has_entered(data["id"])
             case "turn/end":
-                self.model.turn_ended(data["reason"]["kind"], False)
+                if data["reason"]["kind"] == "aborted" and not self.model.aborted:
+                    assert self.agent.retired, "nobody asked for an end of this turn"  # type: ignore[attr-defined]
+                    self.model.retired = self.model.aborted = True
+                self.model.turn_ended(data["reason"]["kind"])
 
     # -- commands: they gather until the next tick
 
