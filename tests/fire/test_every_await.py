@@ -22,8 +22,8 @@ from tests.fire.stepping import LONG, SteppingLoop, run_stepping
 
 USER = {"kind": "user"}
 FAR = 10_000
-LEAP = 1 if LONG else 4
-"""The slower trials look at every fourth moment in the short form."""
+LEAP = 1 if LONG else 6
+"""The slower trials look at every sixth moment in the short form."""
 
 
 def every_moment(

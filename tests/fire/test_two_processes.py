@@ -160,7 +160,7 @@ async def test_of_two_products_started_at_the_same_moment_one_works(place: Place
         place.model(server.url)
         first = await place.dsh("run", "cordis.yml", "--prompt", "first", "--exit-when-idle")
         assert first.code == 0, first.err
-    for number in range(count(4)):
+    for number in range(count(3)):
         (place.work / "go").unlink(missing_ok=True)
         async with MockLlmServer([bash(WAIT), "success"]) as server:
             place.model(server.url)
@@ -206,11 +206,11 @@ RACER = """
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("lease", ["auto", "expiry"])
 def test_of_two_that_open_a_session_at_the_same_moment_exactly_one_wins(tmp_path: Path, lease: str) -> None:
-    """100 races; the loser names the winner, and the log holds the winners' turns alone."""
+    """Up to 100 races; the loser names the winner, and the log holds the winners' turns alone."""
     hold = store_at(tmp_path).hold("s", "/w")
     hold.append(header("s", "/w"), 0, log_of(1))
     hold.release()
-    races = count(100)
+    races = count(100 if lease == "auto" else 40)
     with Child(RACER) as one, Child(RACER) as two:
         for number in range(races):
             at = time.time() + 0.015
