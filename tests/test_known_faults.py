@@ -1,4 +1,4 @@
-"""The list of known faults names living tests, leaves no due entry without one, and covers every guard that is tried."""
+"""The list of known faults names living tests, leaves no due entry without one, and covers every guard tried."""
 
 from __future__ import annotations
 

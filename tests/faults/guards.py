@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (texts of the source are quoted as they stand)
 """Take the guard against one known fault away and see its test fail: ``python -m tests.faults.guards [ROW ...]``.
 
 A guard is a few characters of the source; without them the fault is back. The source is copied first and only the copy
@@ -140,14 +141,6 @@ GUARDS: tuple[Guard, ...] = (
         "if isinstance(value, dict):\n        return arguments",
         "if True:\n        return arguments",
         MODELS + "test_fault09_truncated_arguments_never_poison_the_session",
-    ),
-    _guard(
-        16,
-        "a cancel waits for the tree",
-        "dsh/shell/bash.py",
-        "if cause is not None:\n                await child.wait_for_exit()",
-        "pass",
-        "tests/shell/test_turns.py::test_f16_a_cancelled_turn_leaves_no_process_and_one_result_a_call",
     ),
     _guard(
         17,
@@ -386,14 +379,6 @@ GUARDS: tuple[Guard, ...] = (
         TOOLS + "test_fault12_whatever_a_tool_does_its_call_has_one_result_and_its_neighbours_run",
     ),
     _guard(
-        12,
-        "an odd value is a failure of its tool",
-        PIPELINE,
-        "frozen = snapshot_json(value)",
-        "frozen = value",
-        TOOLS + "test_fault12_whatever_a_tool_does_its_call_has_one_result_and_its_neighbours_run",
-    ),
-    _guard(
         13,
         "text is text, whatever it looks like",
         RESPONSE,
@@ -525,23 +510,6 @@ GUARDS: tuple[Guard, ...] = (
         "tests/sessions/test_crash.py::test_f25_what_was_acknowledged_is_in_the_log_after_a_kill",
     ),
     _guard(
-        30,
-        "a save that changes nothing is no edit",
-        "dsh/loader/config_watch.py",
-        "or not (changed or forced) or",
-        "or False or",
-        EDITS + "test_fault30_each_save_is_taken_once_and_a_save_that_changes_nothing_not_at_all",
-    ),
-    _guard(
-        30,
-        "the folder is watched, and looked at now and then",
-        "dsh/loader/watch.py",
-        "                folders.add(_existing_parent(point))\n        for root",
-        "                folders.add(point)\n        for root",
-        EDITS + "test_fault30_each_save_is_taken_once_and_a_save_that_changes_nothing_not_at_all",
-        also=[("dsh/loader/watch.py", "HEARTBEAT = 2.0", "HEARTBEAT = 3600.0")],
-    ),
-    _guard(
         33,
         "a package is reloaded as one",
         "dsh/loader/code_reload.py",
@@ -637,6 +605,52 @@ GUARDS: tuple[Guard, ...] = (
         '    outcome.status, outcome.error = "error", {"message": message, "code": code}\n    write_result(out, form, outcome)\n',
         "",
         ENDS + "test_fault62_a_run_that_raises_before_its_end_still_says_so",
+    ),
+    _guard(
+        12,
+        "an odd value is a failure of its tool",
+        PIPELINE,
+        "frozen = snapshot_json(value)",
+        "frozen = value",
+        TOOLS + "test_fault12_whatever_a_tool_does_its_call_has_one_result_and_its_neighbours_run",
+        also=[
+            (
+                PIPELINE,
+                "if violations := value_violations(tool.output_schema, frozen):",
+                "if violations := list[str]():",
+            )
+        ],
+    ),
+    _guard(
+        16,
+        "a cancel waits for the tree",
+        "dsh/shell/bash.py",
+        "if cause is not None:\n                await child.wait_for_exit()",
+        "pass",
+        STOPS + "test_fault16_a_cancelled_tree_is_gone_before_the_turn_ends",
+    ),
+    _guard(
+        30,
+        "a link is followed to its target",
+        "dsh/loader/watch.py",
+        "    while os.path.islink(name) and name not in seen:",
+        "    while False:",
+        "tests/loader/test_watch.py::test_f30_a_change_of_the_target_of_a_link_and_of_the_link_is_seen",
+        also=[
+            (
+                "dsh/loader/watch.py",
+                "        info = os.stat(path)\n    except (OSError, ValueError)",
+                "        info = os.lstat(path)\n    except (OSError, ValueError)",
+            )
+        ],
+    ),
+    _guard(
+        38,
+        "what nobody announces is found by looking",
+        "dsh/loader/watch.py",
+        "            now = _signature(path)\n            if now != before:",
+        "            now = before\n            if now != before:",
+        "tests/loader/test_watch.py::test_f38b_a_mount_without_notifications_is_followed_by_looking",
     ),
 )
 

@@ -95,7 +95,8 @@ async def test_a_key_pasted_where_its_name_belongs_is_not_repeated(place: Place)
 async def test_settings_under_secret_names_are_not_shown(place: Place) -> None:
     place.home.mkdir()
     (place.home / "settings.yaml").write_text(
-        "mine:\n  apiToken: sk-visible-1\n  inner: {password: hunter2, word: shown}\nllm-deepseek:\n  apiKey: sk-visible-2\n"
+        "mine:\n  apiToken: sk-visible-1\n  inner: {password: hunter2, word: shown}\n"
+        "llm-deepseek:\n  apiKey: sk-visible-2\n"
     )
     for arguments in (["list"], ["list", "--json"], ["get", "mine"], ["get", "mine.apiToken"], ["get", "mine.inner"]):
         done = await place.dsh("settings", *arguments)

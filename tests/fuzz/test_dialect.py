@@ -1,4 +1,4 @@
-"""The YAML dialect, rows, patches and expressions on any text and any value: problems with a place, never an accident."""
+"""The YAML dialect, rows, patches and expressions on any text and value: problems with a place, never an accident."""
 
 from __future__ import annotations
 
@@ -21,10 +21,67 @@ from tests.fuzz.kit import EDITS, JSON, fuzz, mutated
 SAMPLE = (Path(__file__).parents[2] / "cordis.yml").read_text("utf-8")
 
 PIECES = st.sampled_from(
-    ["- ", "a: ", "b:\n  ", "\n", "  ", "\t", "{", "}", "[", "]", ", ", "'", '"', "|\n", ">-\n", "&x ", "*x", "<<: ", "!!js ", "!expr ", "!env A",
-     "!!python/object:os.system", "!!binary ", "!x ", "? ", "# c\n", "---\n", "...\n", "%YAML 1.1\n", "010", "0x1F", "1e3", ".inf", ".nan", "-0", "-0.0", "1_000",
-     "no", "null", "~", "true", "12:30:00", "2024-01-01", "id: x", "name: dsh-llm", "config: ", "\u2028", "\x85", "\ufeff", "😀", "\ud800", "\x07", "\r\n", "\r", "=", "@", "`", "9" * 5000]
-)  # fmt: skip
+    [
+        "- ",
+        "a: ",
+        "b:\n  ",
+        "\n",
+        "  ",
+        "\t",
+        "{",
+        "}",
+        "[",
+        "]",
+        ", ",
+        "'",
+        '"',
+        "|\n",
+        ">-\n",
+        "&x ",
+        "*x",
+        "<<: ",
+        "!!js ",
+        "!expr ",
+        "!env A",
+        "!!python/object:os.system",
+        "!!binary ",
+        "!x ",
+        "? ",
+        "# c\n",
+        "---\n",
+        "...\n",
+        "%YAML 1.1\n",
+        "010",
+        "0x1F",
+        "1e3",
+        ".inf",
+        ".nan",
+        "-0",
+        "-0.0",
+        "1_000",
+        "no",
+        "null",
+        "~",
+        "true",
+        "12:30:00",
+        "2024-01-01",
+        "id: x",
+        "name: dsh-llm",
+        "config: ",
+        "\u2028",
+        "\x85",
+        "\ufeff",
+        "😀",
+        "\ud800",
+        "\x07",
+        "\r\n",
+        "\r",
+        "=",
+        "@",
+        "`",
+        "9" * 5000,
+    ]
+)
 TEXT = st.lists(PIECES | st.text(max_size=4), max_size=18).map("".join)
 DAMAGED = st.tuples(st.just(SAMPLE.encode()), EDITS).map(lambda both: mutated(*both).decode("utf-8", "replace"))
 
@@ -59,11 +116,18 @@ def test_what_is_read_is_written_so_that_it_reads_back_equal(text: str) -> None:
 
 
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10) | PIECES
-    | st.builds(Expr, st.text(min_size=1, max_size=6).map(str.strip).filter(bool), st.sampled_from(["!!js", "!expr", "!env"])),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=10)
+    | PIECES
+    | st.builds(
+        Expr, st.text(min_size=1, max_size=6).map(str.strip).filter(bool), st.sampled_from(["!!js", "!expr", "!env"])
+    ),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6) | PIECES, inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 PRINTABLE = VALUE.filter(lambda value: _printable(value))
 
 
@@ -190,10 +254,68 @@ def test_any_set_arguments_over_any_rows(rows: Any, sets: list[str]) -> None:
 
 SCOPE = Scope({"X": "1"}, "/cwd", Path("/base"), None, lambda *parts: "/home", ("python",))
 TOKENS = st.sampled_from(
-    ["1", "0x", "1e999", "'a'", '"', "env", "env.X", ".", "?.", "??", "?", ":", "(", ")", "[", "]", ",", "+", "-", "*", "/", "%", "!", "==", "===",
-     "<", "&&", "||", " if ", " else ", " not ", " in ", "true", "null", "undefined", "ctx", "__class__", "constructor", "len", "String", "JSON", "Math.max",
-     "[1,2]", ".length", ".map", "...", "=>", "`", "{", "9" * 400, "'a' * 1000000000", "10 ** 10", "home('x')", "\\u", "\n", "😀", "path", "URL", "'x'.repeat(99999999)"]
-)  # fmt: skip
+    [
+        "1",
+        "0x",
+        "1e999",
+        "'a'",
+        '"',
+        "env",
+        "env.X",
+        ".",
+        "?.",
+        "??",
+        "?",
+        ":",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "!",
+        "==",
+        "===",
+        "<",
+        "&&",
+        "||",
+        " if ",
+        " else ",
+        " not ",
+        " in ",
+        "true",
+        "null",
+        "undefined",
+        "ctx",
+        "__class__",
+        "constructor",
+        "len",
+        "String",
+        "JSON",
+        "Math.max",
+        "[1,2]",
+        ".length",
+        ".map",
+        "...",
+        "=>",
+        "`",
+        "{",
+        "9" * 400,
+        "'a' * 1000000000",
+        "10 ** 10",
+        "home('x')",
+        "\\u",
+        "\n",
+        "😀",
+        "path",
+        "URL",
+        "'x'.repeat(99999999)",
+    ]
+)
 SOURCE = st.lists(TOKENS | st.text(max_size=3), max_size=14).map("".join)
 
 

@@ -11,11 +11,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsh.cordis.jsonio import encode, snapshot_json
+from dsh.cordis.jsonio import NotJsonError, encode, snapshot_json
 from dsh.core.packed_rows import MalformedRowError, pack, unpack
 from dsh.core.repair import interrupted_turn_closers
 from dsh.core.session_event import InvalidEnvelopeError, SessionEvent
-from dsh.cordis.jsonio import NotJsonError
 from dsh.sessions.errors import SessionFormatUnsupportedError, SessionPersistenceCorruptionError
 from dsh.sessions.frames import FrameCodec
 from dsh.sessions.jsonl_codec import DecodedLog, decode_raw, decode_zstd, encode_batch
@@ -27,18 +26,32 @@ from tests.sessions.helpers import LogBuilder, header, log_of, raw_bytes, zstd_b
 REFUSALS = (SessionPersistenceCorruptionError, SessionFormatUnsupportedError)
 
 CHUNK = st.one_of(
-    st.fixed_dictionaries({"type": st.sampled_from(["text-delta", "reasoning-delta"]), "index": st.integers(0, 1), "text": st.text(max_size=3)}),
     st.fixed_dictionaries(
-        {"type": st.just("tool-call-delta"), "index": st.integers(0, 1), "id": st.sampled_from(["", "c"]), "argumentsDelta": st.text(max_size=3)},
+        {
+            "type": st.sampled_from(["text-delta", "reasoning-delta"]),
+            "index": st.integers(0, 1),
+            "text": st.text(max_size=3),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("tool-call-delta"),
+            "index": st.integers(0, 1),
+            "id": st.sampled_from(["", "c"]),
+            "argumentsDelta": st.text(max_size=3),
+        },
         optional={"name": st.sampled_from(["t", "u"])},
     ),
     st.fixed_dictionaries({"type": st.just("usage"), "usage": st.just({})}),
-)  # fmt: skip
+)
 EVENT = st.one_of(
-    st.tuples(st.just("assistant/chunk"), st.fixed_dictionaries({"turn": st.just(1), "step": st.integers(1, 2), "chunk": CHUNK})),
+    st.tuples(
+        st.just("assistant/chunk"),
+        st.fixed_dictionaries({"turn": st.just(1), "step": st.integers(1, 2), "chunk": CHUNK}),
+    ),
     st.tuples(st.just("assistant/chunk"), JSON),
     st.tuples(st.sampled_from(["turn/start", "x/y", "text-chunks-like", "日本"]), JSON),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -149,9 +162,22 @@ def test_any_bytes_are_refused_or_understood(data: bytes, head: bytes) -> None:
 
 
 TYPES = [
-    "turn/start", "turn/end", "step/start", "step/end", "user/message", "assistant/message", "assistant/chunk", "tool/call",
-    "tool/result", "request/header", "request/context", "steering/message", "agent/inbox/spliced", "session/working-directory", "x/y",
-]  # fmt: skip
+    "turn/start",
+    "turn/end",
+    "step/start",
+    "step/end",
+    "user/message",
+    "assistant/message",
+    "assistant/chunk",
+    "tool/call",
+    "tool/result",
+    "request/header",
+    "request/context",
+    "steering/message",
+    "agent/inbox/spliced",
+    "session/working-directory",
+    "x/y",
+]
 TEXT_BLOCK = {"type": "text", "text": "x"}
 CALL_BLOCK = {"type": "tool-call", "id": "c", "name": "t", "arguments": "{}"}
 RESULT_BLOCK = {"type": "tool-result", "toolCallId": "c", "isError": False, "content": [TEXT_BLOCK]}
@@ -162,19 +188,39 @@ MESSAGE = st.fixed_dictionaries(
         "id": st.sampled_from(["m1", "m2"]) | JSON,
         "role": st.sampled_from(["user", "assistant"]) | JSON,
         "content": st.lists(BLOCK, max_size=3) | JSON,
-        "source": st.sampled_from([{"kind": "user"}, {"kind": "tool", "callId": "c"}, {"kind": "model", "provider": "p", "model": "m"}]) | JSON,
+        "source": st.sampled_from(
+            [{"kind": "user"}, {"kind": "tool", "callId": "c"}, {"kind": "model", "provider": "p", "model": "m"}]
+        )
+        | JSON,
     },
-)  # fmt: skip
+)
 NUMBER = st.integers(0, 2) | JSON
-DATA = st.fixed_dictionaries(
-    {},
-    optional={
-        "turn": NUMBER, "step": NUMBER, "message": MESSAGE, "callId": st.just("c") | JSON, "name": st.just("t"), "arguments": st.just("{}"),
-        "reason": st.sampled_from([{"kind": "completed"}, {"kind": "error", "error": {}}, {}]) | JSON, "content": st.lists(BLOCK, max_size=2) | JSON,
-        "isError": st.booleans() | JSON, "provenance": JSON, "chunk": CHUNK | JSON, "header": JSON, "trigger": JSON, "steering": JSON,
-        "id": JSON, "role": st.just("user"), "source": JSON,
-    },
-) | MESSAGE | JSON  # fmt: skip
+DATA = (
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "turn": NUMBER,
+            "step": NUMBER,
+            "message": MESSAGE,
+            "callId": st.just("c") | JSON,
+            "name": st.just("t"),
+            "arguments": st.just("{}"),
+            "reason": st.sampled_from([{"kind": "completed"}, {"kind": "error", "error": {}}, {}]) | JSON,
+            "content": st.lists(BLOCK, max_size=2) | JSON,
+            "isError": st.booleans() | JSON,
+            "provenance": JSON,
+            "chunk": CHUNK | JSON,
+            "header": JSON,
+            "trigger": JSON,
+            "steering": JSON,
+            "id": JSON,
+            "role": st.just("user"),
+            "source": JSON,
+        },
+    )
+    | MESSAGE
+    | JSON
+)
 OP = (
     st.none()
     | st.just("append")
@@ -224,10 +270,30 @@ def test_foreign_rows_are_refused_or_become_a_session_that_can_go_on(rows: list[
 
 
 @fuzz(200)
-@given(JSON | st.fixed_dictionaries({"type": st.sampled_from(["text-chunks", "reasoning-chunks", "tool-call-chunks"])}, optional={
-    "seq0": NUMBER, "time0": NUMBER, "data": st.fixed_dictionaries({}, optional={
-        "turn": NUMBER, "step": NUMBER, "index": NUMBER, "dt": st.lists(NUMBER, max_size=2) | JSON, "id": JSON, "name": JSON,
-        "texts": st.lists(st.text(max_size=2) | JSON, max_size=3) | JSON, "args": st.lists(st.text(max_size=2), max_size=3)}) | JSON}))  # fmt: skip
+@given(
+    JSON
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["text-chunks", "reasoning-chunks", "tool-call-chunks"])},
+        optional={
+            "seq0": NUMBER,
+            "time0": NUMBER,
+            "data": st.fixed_dictionaries(
+                {},
+                optional={
+                    "turn": NUMBER,
+                    "step": NUMBER,
+                    "index": NUMBER,
+                    "dt": st.lists(NUMBER, max_size=2) | JSON,
+                    "id": JSON,
+                    "name": JSON,
+                    "texts": st.lists(st.text(max_size=2) | JSON, max_size=3) | JSON,
+                    "args": st.lists(st.text(max_size=2), max_size=3),
+                },
+            )
+            | JSON,
+        },
+    )
+)
 def test_any_row_is_events_or_a_named_fault(row: Any) -> None:
     try:
         events = unpack(row)
@@ -240,7 +306,7 @@ def test_any_row_is_events_or_a_named_fault(row: Any) -> None:
 @fuzz(150)
 @given(st.integers(0, 2**32), st.integers(0, 12))
 def test_repair_closes_any_interrupted_turn_and_then_rests(seed: int, length: int) -> None:
-    """A log that follows the rules and stops anywhere: after the closers every call has one result, and all is closed."""
+    """A log that follows the rules and stops anywhere: after the closers each call has one result, and all is closed."""
     chance = random.Random(seed)
     builder = LogBuilder()
     turn = 1

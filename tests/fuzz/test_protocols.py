@@ -178,9 +178,12 @@ SERVERS = {
 }
 SESSION = st.sampled_from(["s1", "s2", "nobody", "", "../x", "a" * 300, "日本", "\ud800", "s\0"]) | JSON
 BLOCKS = st.lists(
-    st.sampled_from([{"type": "text", "text": "hi"}, {"type": "text"}, {"type": "image", "data": "x"}, {"type": "resource"}]) | JSON,
+    st.sampled_from(
+        [{"type": "text", "text": "hi"}, {"type": "text"}, {"type": "image", "data": "x"}, {"type": "resource"}]
+    )
+    | JSON,
     max_size=2,
-)  # fmt: skip
+)
 PATHS = st.sampled_from(["/tmp", "relative", "", "/nowhere/at/all", "/tmp/\0"]) | JSON
 PARAMS = {
     "sessionId": SESSION,

@@ -34,15 +34,21 @@ def record(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 CALL = record(index=st.integers(-1, 3), id=WORDS, type=WORDS, function=record(name=WORDS, arguments=WORDS | JSON))
 DELTA = record(
-    role=WORDS, content=WORDS | st.lists(record(type=WORDS, text=WORDS), max_size=3), reasoning_content=WORDS,
-    reasoning=WORDS, tool_calls=st.lists(CALL | ODD, max_size=3),
-)  # fmt: skip
+    role=WORDS,
+    content=WORDS | st.lists(record(type=WORDS, text=WORDS), max_size=3),
+    reasoning_content=WORDS,
+    reasoning=WORDS,
+    tool_calls=st.lists(CALL | ODD, max_size=3),
+)
 CHOICE = record(index=st.integers(0, 1), delta=DELTA, message=DELTA, finish_reason=WORDS)
 USAGE = record(
-    prompt_tokens=st.integers(-1, 2**60), completion_tokens=st.integers(-1, 9), total_tokens=st.integers(-1, 99),
-    prompt_cache_hit_tokens=st.integers(-1, 9), prompt_tokens_details=record(cached_tokens=st.integers(-1, 9)),
+    prompt_tokens=st.integers(-1, 2**60),
+    completion_tokens=st.integers(-1, 9),
+    total_tokens=st.integers(-1, 99),
+    prompt_cache_hit_tokens=st.integers(-1, 9),
+    prompt_tokens_details=record(cached_tokens=st.integers(-1, 9)),
     completion_tokens_details=record(reasoning_tokens=st.integers(-1, 9)),
-)  # fmt: skip
+)
 PAYLOAD = record(choices=st.lists(CHOICE | ODD, max_size=2), usage=USAGE) | ODD
 
 
@@ -93,20 +99,49 @@ def test_usage_is_disjoint_counts_or_nothing(usage: Any) -> None:
 
 CHUNK = st.one_of(
     st.fixed_dictionaries(
-        {"type": st.just("block-start"), "index": st.integers(0, 3), "blockType": st.sampled_from(["text", "reasoning", "tool-call", "image", "odd"])}
+        {
+            "type": st.just("block-start"),
+            "index": st.integers(0, 3),
+            "blockType": st.sampled_from(["text", "reasoning", "tool-call", "image", "odd"]),
+        }
     ),
-    st.fixed_dictionaries({"type": st.sampled_from(["text-delta", "reasoning-delta"]), "index": st.integers(0, 3), "text": st.text(max_size=4)}),
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["text-delta", "reasoning-delta"]),
+            "index": st.integers(0, 3),
+            "text": st.text(max_size=4),
+        }
+    ),
     st.fixed_dictionaries(
         {"type": st.just("tool-call-delta"), "index": st.integers(0, 3), "argumentsDelta": st.text(max_size=4)},
         optional={"id": WORDS, "name": WORDS},
     ),
-    st.fixed_dictionaries({"type": st.just("block-end"), "index": st.integers(0, 3), "block": st.fixed_dictionaries(
-        {"type": st.sampled_from(["text", "reasoning"]), "text": st.text(max_size=4)})}),
-    st.fixed_dictionaries({"type": st.just("block-end"), "index": st.integers(0, 3), "block": st.fixed_dictionaries(
-        {"type": st.just("tool-call"), "id": WORDS, "name": WORDS, "arguments": st.text(max_size=4)})}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("block-end"),
+            "index": st.integers(0, 3),
+            "block": st.fixed_dictionaries(
+                {"type": st.sampled_from(["text", "reasoning"]), "text": st.text(max_size=4)}
+            ),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("block-end"),
+            "index": st.integers(0, 3),
+            "block": st.fixed_dictionaries(
+                {"type": st.just("tool-call"), "id": WORDS, "name": WORDS, "arguments": st.text(max_size=4)}
+            ),
+        }
+    ),
     st.fixed_dictionaries({"type": st.just("usage"), "usage": st.just({"inputTokens": 1, "outputTokens": 1})}),
-    st.fixed_dictionaries({"type": st.just("finish"), "reason": st.fixed_dictionaries({"kind": st.sampled_from(["stop", "max-tokens", "error"])})}),
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {
+            "type": st.just("finish"),
+            "reason": st.fixed_dictionaries({"kind": st.sampled_from(["stop", "max-tokens", "error"])}),
+        }
+    ),
+)
 
 
 @fuzz(300)
@@ -174,11 +209,12 @@ def received(pieces: list[bytes]) -> tuple[Any, str | None]:
 
 EVENT = PAYLOAD.map(lambda payload: b"data: " + json.dumps(payload).encode() + b"\n\n")
 BODY = st.lists(
-    EVENT | st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b"event: error\ndata: {}\n\n", b"data: {\n\n"])
+    EVENT
+    | st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b"event: error\ndata: {}\n\n", b"data: {\n\n"])
     | st.just({"error": {"message": "m"}}).map(lambda e: b"data: " + json.dumps(e).encode() + b"\r\n\r\n")
     | st.binary(max_size=10),
     max_size=8,
-).map(b"".join)  # fmt: skip
+).map(b"".join)
 
 
 @fuzz(200)
