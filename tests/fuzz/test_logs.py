@@ -306,7 +306,7 @@ def test_any_row_is_events_or_a_named_fault(row: Any) -> None:
 @fuzz(150)
 @given(st.integers(0, 2**32), st.integers(0, 12))
 def test_repair_closes_any_interrupted_turn_and_then_rests(seed: int, length: int) -> None:
-    """A log that follows the rules and stops anywhere: after the closers each call has one result, and all is closed."""
+    """A log that follows the rules and stops anywhere: after the closers each call has one result and all is closed."""
     chance = random.Random(seed)
     builder = LogBuilder()
     turn = 1
