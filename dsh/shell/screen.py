@@ -11,9 +11,12 @@ from typing import Final, Literal
 from dsh.cordis.records import record
 
 _SPECIAL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_STRING: Final = re.compile(r"\x1b([\]PX^_])([^\x07\x1b]*)(?:\x07|\x1b\\)")
-_SEQUENCE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-Z\\^-~]")
-_UNFINISHED: Final = re.compile(r"\x1b(?:[\]PX^_][^\x07\x1b]*\x1b?|\[[0-?]*[ -/]*|[ -/]*)|\r+")
+_STRING: Final = re.compile(r"\x1b([\]PX^_])([^\x07\x18\x1a\x1b]*)(?:\x07|\x1b\\)")
+_SEQUENCE: Final = re.compile(
+    r"\x1b(?:[\]PX^_][^\x07\x18\x1a\x1b]*|\[[0-?]*[ -/]*|[ -/]*)[\x18\x1a]"  # called off by CAN or SUB
+    r"|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-Z\\^-~]"
+)
+_UNFINISHED: Final = re.compile(r"\x1b(?:[\]PX^_][^\x07\x18\x1a\x1b]*\x1b?|\[[0-?]*[ -/]*|[ -/]*)|\r+")
 _LINE_END: Final = re.compile(r"\r+\n?")
 
 LONGEST_SEQUENCE: Final = 8192
@@ -75,8 +78,9 @@ class Scrollback:
         self._max_lines = max_lines
         self._max_bytes = max_bytes
         self._lines: deque[str] = deque()
-        self._last = ""
-        self._bytes = 0
+        self._lines_size = 0
+        self._last: deque[str] = deque()  # pieces of the line that has not ended
+        self._last_size = 0
         self._dropped = 0
         self.end = 0
         """The position behind the last character."""
@@ -84,35 +88,43 @@ class Scrollback:
     def append(self, text: str) -> None:
         """Add output, letting go of what is too old."""
         self.end += len(text)
-        *complete, self._last = (self._last + text).split("\n")
-        for line in complete:
-            self._lines.append(line + "\n")
-            self._bytes += _size(line) + 1
-        room = self._max_bytes - _size(self._last)
-        while self._lines and (len(self._lines) >= self._max_lines or self._bytes > room):
-            self._bytes -= _size(self._lines.popleft())
+        *complete, rest = text.split("\n")
+        if complete:
+            self._last.append(complete[0])
+            complete[0] = "".join(self._last)
+            self._last.clear()
+            self._last_size = 0
+            for line in complete:
+                self._lines.append(line + "\n")
+                self._lines_size += _size(line) + 1
+        if rest:
+            self._last.append(rest)
+            self._last_size += _size(rest)
+        while self._last_size > self._max_bytes and len(self._last) > 1:
+            self._last_size -= _size(self._last.popleft())
+        room = self._max_bytes - self._last_size
+        while self._lines and (len(self._lines) >= self._max_lines or self._lines_size > room):
+            self._lines_size -= _size(self._lines.popleft())
             self._dropped += 1
-        if room < 0:
-            self._last = _last_bytes(self._last, self._max_bytes)
 
     def since(self, position: int, most: int) -> tuple[str, bool]:
         """The output from `position` on, and whether its beginning is lost; at most the last `most` bytes of it."""
         wanted = self.end - position
         pieces: list[str] = []
         have = size = 0
-        for line in (self._last, *reversed(self._lines)):
+        for piece in (*reversed(self._last), *reversed(self._lines)):
             if have >= wanted or size >= most:
                 break
-            pieces.append(line)
-            have += len(line)
-            size += _size(line)
+            pieces.append(piece)
+            have += len(piece)
+            size += _size(piece)
         text = "".join(reversed(pieces))[-wanted:] if wanted else ""
         cut = _last_bytes(text, most)
         return cut, len(cut) < wanted
 
     def lines(self, offset: int | None, count: int) -> Lines:
         """`count` lines from number `offset` on (None: the last ones), as far as they are kept."""
-        kept = [*self._lines, self._last] if self._last else [*self._lines]
+        kept = [*self._lines, "".join(self._last)] if self._last else [*self._lines]
         total = self._dropped + len(kept)
         first = max(self._dropped, min(total, total - count if offset is None else offset))
         last = min(total, first + count)

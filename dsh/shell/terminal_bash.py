@@ -28,8 +28,8 @@ _READY = "133;D;"
 _SHELL_ENV = {
     **QUIET,
     "PS1": PROMPT,
-    # Set anew before each prompt, whatever a command did to it.
-    "PROMPT_COMMAND": f"printf '\\033]{_READY}%s\\007' \"$?\" >/dev/tty; PS1='{PROMPT}'",
+    # Set anew before each prompt, whatever a command did to it. CAN calls off a sequence that was left unfinished.
+    "PROMPT_COMMAND": f"printf '\\030\\033]{_READY}%s\\007' \"$?\" >/dev/tty; PS1='{PROMPT}'",
     "HISTFILE": "/dev/null",
 }
 _PROMPT_POLL = 0.002

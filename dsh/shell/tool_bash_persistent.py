@@ -166,11 +166,12 @@ class _Shell:
 def _wrapped(command: str, mark: str) -> str:
     """One line that runs `command` in the shell itself, between two marks that even redirected output cannot hide.
 
-    A mark is written in two parts, so that the line itself, should the terminal show it, is none.
+    A mark is written in two parts, so that the line itself, should the terminal show it, is none. The CAN before it
+    calls off an escape sequence that the command left unfinished.
     """
     return (
-        f" printf '%s%s\\n' {mark} :begin >/dev/tty; eval -- {_quoted(command)}; "
-        f"printf '%s%s:%s\\n' {mark} :end \"$?\" >/dev/tty"
+        f" printf '\\030%s%s\\n' {mark} :begin >/dev/tty; eval -- {_quoted(command)}; "
+        f"printf '\\030%s%s:%s\\n' {mark} :end \"$?\" >/dev/tty"
     )
 
 

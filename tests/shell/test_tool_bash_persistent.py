@@ -97,6 +97,8 @@ async def test_b10j_state_is_kept_between_calls(tmp_path: Path) -> None:
         ("echo 日本語 é 😀", "日本語 é 😀\n"),
         ("printf '\\033[31mred\\033[0m\\r\\n'", "red\n"),
         ("(", "[exit code: 2]"),
+        ("echo ok; printf '\\033['", "ok\n"),
+        ("echo ok; printf '\\033]0;half a title'", "ok\n"),
         ("tty >/dev/null && test -t 0 && echo terminal", "terminal\n"),
     ],
 )
