@@ -23,6 +23,7 @@ JsonObject: TypeAlias = dict[str, Any]
 F = TypeVar("F", bound=Mapping[str, Any])
 
 MAX_SAFE: Final = 2**53
+_MIN_SAFE: Final = -MAX_SAFE
 _FAST_DEPTH: Final = 200
 _MISSING: Final = object()
 
@@ -188,7 +189,7 @@ def _freeze(value: Any, room: int) -> Any:
     kind = type(value)
     if kind is str or kind is bool or value is None or kind is FrozenDict or kind is FrozenList:
         return value
-    if kind is int and -MAX_SAFE <= value <= MAX_SAFE:
+    if kind is int and _MIN_SAFE <= value <= MAX_SAFE:
         return value
     if isinstance(value, dict):
         if not room:
@@ -229,12 +230,9 @@ def _adopt(value: dict[str, Any], room: int) -> FrozenDict:
         if type(key) is not str:
             raise NotJsonError("")
         kind = type(item)
-        if kind is str:
+        if kind is str or (kind is int and _MIN_SAFE <= item <= MAX_SAFE):
             continue
-        if kind is dict:
-            value[key] = _adopt(item, room - 1)
-        elif kind is not int or not -MAX_SAFE <= item <= MAX_SAFE:
-            value[key] = _freeze(item, room - 1)
+        value[key] = _adopt(item, room - 1) if kind is dict else _freeze(item, room - 1)
     frozen = _new_dict(FrozenDict)
     _fill_dict(frozen, value)
     return frozen

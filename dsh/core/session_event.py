@@ -6,7 +6,8 @@ An event is immutable by convention: a plain slotted class costs a third of a fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, cast
 
 from dsh.cordis.errors import HarnessError
@@ -96,20 +97,6 @@ class SessionEvent:
 
         Only the envelope is checked. Raises InvalidEnvelopeError, or NotJsonError for data that is not JSON.
         """
-        if isinstance(wire, dict) and len(wire) == 4:  # nearly every event of a log
-            try:
-                type_, seq, time, data = wire["type"], wire["seq"], wire["time"], wire["data"]
-            except KeyError:
-                pass
-            else:
-                if (
-                    type(type_) is str
-                    and type(seq) is int
-                    and 0 <= seq <= MAX_SAFE_INT
-                    and type(time) is int
-                    and -MAX_SAFE_INT <= time <= MAX_SAFE_INT
-                ):
-                    return cls(type_, seq, time, freeze_json(data))
         if not isinstance(wire, Mapping):
             raise InvalidEnvelopeError("invalid event envelope: not an object")
         keys = wire.keys()
@@ -157,3 +144,26 @@ class SessionEvent:
 
     def __repr__(self) -> str:
         return f"SessionEvent({self.seq} {self.type})"
+
+
+def adopt_plain(rows: Sequence[Any], start: int, events: list[SessionEvent]) -> int:
+    """Append to a log the events of freshly parsed rows from `start` on, each as `SessionEvent.from_wire` makes it.
+
+    Stops at the first row that has other fields than the four required ones, continues the log with another number, or
+    is no event at all. Returns how many it took. One loop for all: a log of 100,000 events is read at each open, and
+    calls for each of them took half as long again.
+    """
+    first = seq = len(events)
+    append = events.append
+    for row in islice(rows, start, None):
+        try:
+            type_, number, time, data = row["type"], row["seq"], row["time"], row["data"]
+            if number != seq or type(number) is not int or type(time) is not int or type(type_) is not str:
+                break
+            if len(row) != 4 or not -MAX_SAFE_INT <= time <= MAX_SAFE_INT:
+                break
+            append(SessionEvent(type_, seq, time, freeze_json(data)))
+        except (KeyError, TypeError):  # NotJsonError is one of them
+            break
+        seq += 1
+    return seq - first
