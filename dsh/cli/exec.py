@@ -47,9 +47,10 @@ def exec_(
         enter_folder(cwd)
         session_id = None
         if session is not None:
+            from dsh.cli.session_place import sessions_of
             from dsh.cli.sessions import find
 
-            session_id = find(session).id
+            session_id = find(session, sessions_of(chosen, patches, set_ or ())).id
         raise typer.Exit(run_task(line, chosen, task, patches, set_ or (), output, model, session_id, timeout))
 
 

@@ -43,6 +43,7 @@ def resume(
     """
     from dsh.cli.host import default_config
     from dsh.cli.last_line import last_line
+    from dsh.cli.session_place import sessions_of
     from dsh.cli.sessions import find
 
     if output not in FORMATS:
@@ -57,7 +58,7 @@ def resume(
             fail("name a session, or use --last; `dsh sessions list` shows them", 2)
         chosen = (config or default_config()).absolute()
         patches = [path.absolute() for path in patch or ()]
-        entry = find(session, last=last)
+        entry = find(session, sessions_of(chosen, patches, set_ or ()), last=last)
         _refuse_if_open(entry)
         _enter(entry)
         if task is not None:

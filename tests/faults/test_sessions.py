@@ -205,3 +205,21 @@ async def test_fault20_the_lock_of_a_killed_process_holds_nobody_up(place: Place
             await daemon.finish()
         assert (await place.dsh("resume", session, "two")).code == 0
     read_log(log_path(place))
+
+
+@pytest.mark.parametrize("root", ["./kept here", "!!js dshHomePath('elsewhere')", "!!js env.NO_SUCH ?? env.PLACE"])
+async def test_fault22_a_session_is_found_where_its_composition_keeps_it(place: Place, root: str) -> None:
+    place.env["PLACE"] = str(place.work / "by name")
+    place.write("cordis.yml", COMPOSITION.replace("!!js dshHomePath('sessions')", root))
+    async with MockLlmServer([strict("success")] * 4) as server:
+        place.model(server.url)
+        session = (await place.dsh("exec", "one", "--output", "json")).json()["sessionId"]
+        assert not list(place.home.glob("sessions/*")), "not in the usual place"
+        for arguments in (
+            ["resume", session, "two"],
+            ["resume", "--last", "three"],
+            ["exec", "four", "--session", session],
+        ):
+            done = await place.dsh(*arguments)
+            assert done.code == 0, done.err
+    assert [m["role"] for m in server.bodies[-1]["messages"]].count("user") == 4
