@@ -6,7 +6,6 @@ Whoever watches files calls `refresh`; whoever reloads code calls `reload_rows`;
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -289,28 +288,24 @@ class Loader(Service, name="loader"):
 
     async def _run(self, job: Callable[[], Awaitable[T]], what: str) -> T:
         """Run an edit in a task of the loader's own, so that it survives whoever asked for it."""
-        outcome: asyncio.Future[tuple[T | None, Exception | None]] = asyncio.get_running_loop().create_future()
+        awaited = True
 
-        async def run() -> None:
-            result: T | None = None
-            error: Exception | None = None
+        async def run() -> tuple[T | None, Exception | None]:
             try:
-                result = await job()
-            except asyncio.CancelledError:
-                if not outcome.done():
-                    outcome.set_result(
-                        (None, LoadError([Problem(f"the loader is shutting down; its {what} was given up")]))
-                    )
-                raise
-            except Exception as raised:
-                error = raised
-            if not outcome.cancelled():
-                outcome.set_result((result, error))
-            elif error is not None:
-                self.ctx.logger.error("%s failed: %s", what, error)
+                return await job(), None
+            except Exception as error:
+                if not awaited:
+                    self.ctx.logger.error("%s failed: %s", what, error)
+                return None, error
 
-        self.ctx.spawn(run, name=f"loader {what}")
-        result, error = await outcome
+        task = self.ctx.spawn(run, name=f"loader {what}")
+        try:
+            await task.ended()
+        finally:
+            awaited = False
+        if task.cancelled():
+            raise LoadError([Problem(f"the loader is shutting down; its {what} was given up")])
+        result, error = task.result()
         if error is not None:
             raise error
         return result  # type: ignore[return-value]
