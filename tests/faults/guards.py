@@ -579,7 +579,7 @@ GUARDS: tuple[Guard, ...] = (
         "dsh/sessions/prepared.py",
         "while len(self._kept) > self.size:",
         "while False:",
-        GROWTH + "test_fault61_a_resumed_and_closed_session_stays_warm_only_so_many_times",
+        "tests/sessions/test_coordinator.py::test_only_so_many_sessions_stay_warm",
     ),
     _guard(
         62,
