@@ -217,7 +217,7 @@ class LocalAdapter(Adapter):
     async def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any], deadline: StreamDeadline) -> Reply:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.api_key}"}
         payload = await deadline.wait(encode_body(body))
-        reply = await self._client.post(f"{endpoint.url}{path}", headers, payload, deadline)
+        reply = await self._client.post(f"{endpoint.url}{path}", headers, [payload], deadline)
         if reply.status != 200:
             from dsh.llm.transport.classify import MAX_BODY_BYTES, classify_http_error
 

@@ -30,6 +30,12 @@ def conversation(turns: int) -> list[Message]:
     return found
 
 
+async def joined(history: EncodedHistory, one: LlmRequest, effort: str = "high") -> bytes:
+    pieces = await history.encode(one, effort, 100)
+    assert pieces is not None
+    return b"".join(pieces)
+
+
 async def whole(one: LlmRequest, effort: str = "high") -> bytes:
     return orjson.dumps(request_body(one, effort, 100))
 
@@ -39,7 +45,23 @@ async def test_each_request_of_a_growing_session_is_what_encoding_it_whole_gives
     history, messages = EncodedHistory(), conversation(5)
     for end in (1, 3, 4, 8, 8, 20):
         one = request(messages[:end], system=None if end == 3 else f"prompt {end}")
-        assert await history.encode(one, effort, 100) == await whole(one, effort)
+        assert await joined(history, one, effort) == await whole(one, effort)
+
+
+async def test_a_long_session_is_sent_in_blocks_that_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 500)
+    history, messages = EncodedHistory(), conversation(30)
+    before: list[bytes] = []
+    for end in range(1, len(messages) + 1):
+        one = request(messages[:end])
+        if end % 4 == 2:
+            continue  # between a call and its result
+        pieces = await history.encode(one, "high", 100) or []
+        assert b"".join(pieces) == await whole(one)
+        assert all(now is then for now, then in zip(pieces[1:-1], before[1:-1], strict=False))
+        before = pieces
+    assert len(before) > 5
+    assert await joined(history, request(messages)) == await whole(request(messages))
 
 
 async def test_only_what_was_added_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +83,7 @@ async def test_a_history_that_changed_is_encoded_anew() -> None:
     await history.encode(request(messages), "high", 100)
     for other in (messages[:4], conversation(3), [messages[0], *messages[4:]]):
         one = request(other)
-        assert await history.encode(one, "high", 100) == await whole(one)
+        assert await joined(history, one) == await whole(one)
 
 
 async def test_sessions_purposes_and_thinking_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,14 +92,14 @@ async def test_sessions_purposes_and_thinking_do_not_mix(monkeypatch: pytest.Mon
     for session in ("a", "b", "c", "a"):
         for purpose, effort in ((None, "high"), ("session-title", "off"), (None, "off")):
             one = request(conversation(2), session_id=session, purpose=purpose)
-            assert await history.encode(one, effort, 100) == await whole(one, effort)
+            assert await joined(history, one, effort) == await whole(one, effort)
     assert len(history._kept) == 2
 
 
 async def test_a_long_history_is_encoded_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_THREAD_ABOVE", 3)
     one = request(conversation(3))
-    assert await EncodedHistory().encode(one, "high", 100) == await whole(one)
+    assert await joined(EncodedHistory(), one) == await whole(one)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import importlib.util
 import ipaddress
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -52,12 +52,12 @@ class HttpClient:
         self,
         url: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: Sequence[bytes],
         deadline: StreamDeadline,
         *,
         connect_timeout_ms: float = 30_000,
     ) -> Reply:
-        """Send `body` and return once the headers are there; leave the reply with ``aclose``.
+        """Send the pieces of `body` and return once the headers are there; leave the reply with ``aclose``.
 
         Raises `LlmError` ``TRANSPORT`` when the peer cannot be reached or breaks off, and what `deadline` raises.
         """
@@ -69,7 +69,7 @@ class HttpClient:
             "POST",
             url,
             # Identity: a compressing proxy would hold tokens back.
-            headers={"Accept-Encoding": "identity", **headers, "Content-Length": str(len(body))},
+            headers={"Accept-Encoding": "identity", **headers, "Content-Length": str(sum(map(len, body)))},
             content=_upload(body, deadline),
             timeout=timeout,
         )
@@ -208,10 +208,11 @@ def _well_formed(value: Any) -> Any:
     return value
 
 
-async def _upload(body: bytes, deadline: StreamDeadline) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), _UPLOAD_SLICE):
-        yield body[start : start + _UPLOAD_SLICE]
-        deadline.alive()
+async def _upload(body: Sequence[bytes], deadline: StreamDeadline) -> AsyncIterator[bytes]:
+    for piece in body:
+        for start in range(0, len(piece), _UPLOAD_SLICE):
+            yield piece[start : start + _UPLOAD_SLICE]
+            deadline.alive()
 
 
 def _kind(url: str) -> tuple[bool, bool]:

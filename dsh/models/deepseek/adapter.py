@@ -118,7 +118,7 @@ class DeepSeekAdapter(Adapter):
             finally:
                 await reply.aclose()
 
-    async def _payload(self, config: Config, request: LlmRequest) -> bytes:
+    async def _payload(self, config: Config, request: LlmRequest) -> list[bytes]:
         locked = config.thinking == "disabled" or request.purpose == "session-title"
         effort = "off" if locked else request.config.reasoning_effort or config.effort
         cap = request.config.max_tokens or config.model(request.model).max_tokens or config.max_tokens
@@ -126,7 +126,7 @@ class DeepSeekAdapter(Adapter):
         if encoded is not None:
             return encoded
         body = request_body(request, effort, cap, omit=config.omit_fields)
-        return await encode_body(body, text_size(body))
+        return [await encode_body(body, text_size(body))]
 
     def _base_url(self, config: Config) -> str:
         url = config.base_url or self._environment("DEEPSEEK_BASE_URL") or OFFICIAL_URL

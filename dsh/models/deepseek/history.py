@@ -17,13 +17,25 @@ _KEPT = 64
 """Sessions remembered; one that falls out is encoded in full once more."""
 _THREAD_ABOVE = 1000
 """New messages of one request from which on they are encoded in a thread."""
+_BLOCK = 256 * 1024
+"""Bytes from which on encoded messages are a block of their own, which nothing copies again."""
+_NO_MESSAGES = b'"messages":[]'
 
 
 class _Encoded(NamedTuple):
-    """Messages as they were sent last, and their JSON texts with commas between them."""
+    """Messages as they were sent last, and their JSON texts with commas between and behind blocks."""
 
     messages: tuple[Message, ...] = ()
+    blocks: tuple[bytes, ...] = ()
     text: bytes = b""
+
+    def extended(self, messages: tuple[Message, ...], more: bytes) -> _Encoded:
+        """The same with what was added to it."""
+        if not more:
+            return _Encoded(messages, self.blocks, self.text)
+        if len(self.text) >= _BLOCK:
+            return _Encoded(messages, (*self.blocks, self.text + b","), more)
+        return _Encoded(messages, self.blocks, b",".join(filter(None, (self.text, more))))
 
 
 class EncodedHistory:
@@ -36,8 +48,8 @@ class EncodedHistory:
 
     async def encode(
         self, request: LlmRequest, effort: str, max_tokens: int, omit: Collection[str] = ()
-    ) -> bytes | None:
-        """The request's body, the same bytes that encoding it in one piece gives.
+    ) -> list[bytes] | None:
+        """The request's body in pieces: together the same bytes that encoding it whole gives.
 
         None for a conversation that cannot be built up message by message: without a session, not frozen, in need of
         repair, or with text that is no Unicode.
@@ -58,15 +70,17 @@ class EncodedHistory:
                 more = _encode(added, thinking)
             if more is None:
                 return None
-            text = b",".join(part for part in (before.text, more) if part)
-            self._kept[key] = _Encoded(messages, text)
+            kept = self._kept[key] = before.extended(messages, more)
             self._kept.move_to_end(key)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-            system = wire_messages(request.system, (), thinking=thinking)
-            parts = [part for part in (orjson.dumps(system)[1:-1], text) if part]
-            whole = orjson.Fragment(b"[" + b",".join(parts) + b"]")
-            return orjson.dumps(request_body(request, effort, max_tokens, messages=whole, omit=omit))
+            # Only around the messages can these bytes stand: a string escapes its quotes.
+            body = request_body(request, effort, max_tokens, messages=orjson.Fragment(b"[]"), omit=omit)
+            head, tail = orjson.dumps(body).split(_NO_MESSAGES, 1)
+            system = orjson.dumps(wire_messages(request.system, (), thinking=thinking))[1:-1]
+            head += _NO_MESSAGES[:-1] + system + (b"," if system and messages else b"")
+            tail = kept.text + b"]" + tail
+            return [head, *kept.blocks, tail] if kept.blocks else [head + tail]
         except (TypeError, ValueError):
             return None
 
