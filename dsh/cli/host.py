@@ -78,7 +78,7 @@ def run(launch: Launch) -> int:
         print(f"dsh: {warning}", file=sys.stderr)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(_to_the_end(_main(launch, environment, home)))
+            code = runner.run(_to_the_end(_main(launch, environment, home), launch.last_line))
         if launch.last_line is not None:
             launch.last_line.conclude(code)
     finally:
@@ -99,7 +99,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _to_the_end(main: Coroutine[Any, Any, int]) -> int:
+async def _to_the_end(main: Coroutine[Any, Any, int], line: LastLine | None) -> int:
     """The exit code of `main`, once every task that no plugin owns has had its chance to end too.
 
     The loop's own end would wait for them without limit.
@@ -111,7 +111,7 @@ async def _to_the_end(main: Coroutine[Any, Any, int]) -> int:
     if strays:
         _, deaf = await asyncio.wait(strays, timeout=STRAY_SECONDS)
         if deaf:
-            _give_up(", ".join(sorted(task.get_name() for task in deaf)), code, STRAY_SECONDS)
+            _give_up(", ".join(sorted(task.get_name() for task in deaf)), code, line, STRAY_SECONDS)
     return code
 
 
@@ -119,7 +119,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     from dsh.loader.boot import BootError, BootUsageError, boot
     from dsh.loader.patches import Layer
 
-    signals = Signals(task=launch.task, server=launch.stdin is not None)
+    signals = Signals(task=launch.task, server=launch.stdin is not None, line=launch.last_line)
     items = [*launch.changes, *([{"insert": list(launch.rows)}] if launch.rows else [])]
     layers = [Layer("the command line", items)] if items else []
     if launch.defaults:
@@ -170,7 +170,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         return await app.exit.wait()
     finally:
         signals.leaving(app.exit.code or 0)
-        await _leave(app, starting)
+        await _leave(app, starting, launch.last_line)
 
 
 def _client_left(stdin: ByteInput, signals: Signals) -> None:
@@ -202,14 +202,14 @@ async def _interruptible(starting: Any, signals: Signals) -> App | None:
         task.cancel()
         await asyncio.wait({task}, timeout=GRACE_SECONDS)
         if not task.done():
-            _give_up("the start", signals.code or 0)
+            _give_up("the start", signals.code or 0, signals.line)
         if task.cancelled() or task.exception() is not None:
             return None
     app: App = task.result()
     return app
 
 
-async def _leave(app: App, starting: Any) -> None:
+async def _leave(app: App, starting: Any, line: LastLine | None) -> None:
     """Dispose everything within the grace time; what misses it is named and left behind."""
     leaving = asyncio.ensure_future(starting.__aexit__(None, None, None))
     done, _ = await asyncio.wait({leaving}, timeout=GRACE_SECONDS)
@@ -222,16 +222,18 @@ async def _leave(app: App, starting: Any) -> None:
             print(f"dsh: shutdown: {error_chain(error)}", file=sys.stderr)
         return
     late = ", ".join(_unloading(app.root.inspect()["fibers"]))
-    _give_up(late or "the end of the run", app.exit.code or 0)
+    _give_up(late or "the end of the run", app.exit.code or 0, line)
 
 
-def _give_up(what: str, code: int, seconds: float = GRACE_SECONDS) -> NoReturn:
+def _give_up(what: str, code: int, line: LastLine | None, seconds: float = GRACE_SECONDS) -> NoReturn:
     print(f"dsh: shutdown took longer than {seconds:g} s, left behind: {what}", file=sys.stderr)
-    _exit_now(code)
+    _exit_now(code, line)
 
 
-def _exit_now(code: int) -> NoReturn:
+def _exit_now(code: int, line: LastLine | None = None) -> NoReturn:
     """Exit without unloading; the exit hooks still end child processes, which must not outlive us."""
+    if line is not None:
+        line.conclude(code)
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(code)
@@ -250,7 +252,8 @@ class Signals:
     signal it in one go.
     """
 
-    def __init__(self, *, task: bool = False, server: bool = False) -> None:
+    def __init__(self, *, task: bool = False, server: bool = False, line: LastLine | None = None) -> None:
+        self.line = line
         self.exit: Callable[[int], None] | None = None
         self.code: int | None = None
         self._forgiving = server
@@ -289,7 +292,7 @@ class Signals:
         if self.code is not None:
             if forgiving:
                 return
-            _exit_now(128 + number)
+            _exit_now(128 + number, self.line)
         self.code = code
         self.stopped.set()
         if self.exit is not None:

@@ -154,7 +154,7 @@ GUARDS: tuple[Guard, ...] = (
         18,
         "a turn that a shutdown ends is closed in the log",
         DRIVER,
-        'end = {"kind": "aborted", "reason": self._abort_cause()}\n',
+        'end = {"kind": "aborted", "reason": signal.reason}\n',
         "raise\n",
         "tests/cli/test_run.py::test_a_signal_during_a_turn_closes_it_and_ends_its_children",
     ),

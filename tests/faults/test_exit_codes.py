@@ -181,3 +181,43 @@ async def test_fault62_a_refused_session_names_its_holder(place: Place) -> None:
             assert (done.code, reason, error["code"]) == (1, "error", "SESSION_LOCKED")
             assert f"pid {daemon.process.pid}" in error["message"]
             assert json.loads(done.out)["sessionId"] is None
+
+
+DEAF = """\
+import asyncio
+from dsh.core.tools import Tools
+
+def apply(ctx, config, tools: Tools):
+    @tools.tool
+    async def clock() -> str:
+        "Never listen."
+        open("up", "w").close()
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_fault62_a_run_that_has_to_be_left_behind_says_so_too(place: Place, signals: int) -> None:
+    """A tool that listens to nothing keeps the run from ending: it is left behind after a while or by a second signal."""
+    assert (await place.dsh("init", ".")).code == 0
+    place.write("plugins/clock.py", DEAF)
+    async with MockLlmServer([LOOP], repeat_last=True) as server:
+        place.model(server.url)
+        process = await asyncio.create_subprocess_exec(
+            PYTHON, "-m", "dsh.cli.main", "exec", "Hi", "--output", "json", cwd=place.work, env=place.env,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(TIMEOUT):
+            while not (place.work / "up").exists():
+                await asyncio.sleep(0.01)
+            for _ in range(signals):
+                process.send_signal(signal.SIGINT)
+                await asyncio.sleep(0.2)
+            out, err = await process.communicate()
+    done = Finished(process.returncode or 0, out.decode(), err.decode())
+    reason, error = last(done, "json")
+    assert (done.code, reason, error["code"]) == (130, "aborted", "SIGNAL"), done.err
