@@ -202,7 +202,7 @@ def apply(ctx, config, tools: Tools):
 
 @pytest.mark.parametrize("signals", [1, 2])
 async def test_fault62_a_run_that_has_to_be_left_behind_says_so_too(place: Place, signals: int) -> None:
-    """A tool that listens to nothing keeps the run from ending: it is left behind after a while or by a second signal."""
+    """A tool that listens to nothing keeps the run from ending: it is left behind, at once by a second signal."""
     assert (await place.dsh("init", ".")).code == 0
     place.write("plugins/clock.py", DEAF)
     async with MockLlmServer([LOOP], repeat_last=True) as server:
