@@ -71,6 +71,14 @@ GUARDS: tuple[Guard, ...] = (
         MODELS + "test_fault01b_cancel_works_while_only_pings_arrive",
     ),
     _guard(
+        1,
+        "a ping that is an event is no progress",
+        ADAPTER,
+        "                    if chunks := _read(reader, name, data, reply, peer):\n                        reply.progressed()\n",
+        "                    reply.progressed()\n                    if chunks := _read(reader, name, data, reply, peer):\n",
+        MODELS + "test_fault01c_pings_that_are_events_are_no_progress_either",
+    ),
+    _guard(
         2,
         "bytes stay bytes until a line is whole (stream)",
         "dsh/llm/transport/http.py",

@@ -184,6 +184,9 @@ class FakeReply:
             if events := parser.feed(piece):
                 yield events
 
+    def progressed(self) -> None:
+        pass
+
     async def drain(self) -> None:
         pass
 

@@ -65,6 +65,18 @@ async def test_fault01b_cancel_works_while_only_pings_arrive() -> None:
         assert await s.prompt("again") == {"kind": "completed"}
 
 
+async def test_fault01c_pings_that_are_events_are_no_progress_either() -> None:
+    """Some servers keep a dead stream alive by empty JSON objects, or by pieces that hold nothing."""
+    pings = {"chunks": [delta(content="a"), *[{}, delta(content=""), "event: ping\ndata: {}\n\n"] * 300]}
+    policy = {"maxRetries": 0, **_fast()}
+    clocks = {"streamIdleTimeoutMs": 5000, "streamProgressTimeoutMs": 300, "server": {"delay_ms": 20}}
+    async with agent_stack([pings, "success"], retryPolicy=policy, **clocks) as s:
+        reason = await asyncio.wait_for(s.prompt("hi"), 10)
+        assert reason["kind"] == "error" and reason["error"]["code"] == "TIMEOUT"
+        assert logged_text(s) == "a"
+        assert await s.prompt("again") == {"kind": "completed"}
+
+
 async def test_fault02_characters_split_over_network_chunks_arrive_whole() -> None:
     said = "你好，世界 😀 — ça va"
     async with agent_stack([{"behavior": "split_bytes", "text": said}, "success"]) as s:

@@ -102,7 +102,7 @@ class StreamDeadline:
         self._active_at = self._loop.time()
 
     def event(self) -> None:
-        """A whole event arrived: the progress clock starts anew."""
+        """An event that brings something arrived: the progress clock starts anew."""
         self._waited = 0.0
 
     def _due(self) -> float:

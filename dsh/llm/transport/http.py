@@ -148,14 +148,20 @@ class Reply:
         return await self.read(MAX_JSON_BYTES) if visible[:1] in (b"{", b"[", b"<") else None
 
     async def batches(self) -> AsyncGenerator[list[SseEvent], None]:
-        """Events as they arrive, in lists: one slice of the network may complete several."""
+        """Events as they arrive, in lists: one slice of the network may complete several.
+
+        Call `progressed` for those that bring something: a ping may be an event too.
+        """
         parser = SseParser()
         slice_ = self._head or await self._next()
         while slice_:
             if events := parser.feed(slice_):
-                self._deadline.event()
                 yield events
             slice_ = await self._next()
+
+    def progressed(self) -> None:
+        """A piece of the reply has come: the progress clock starts anew."""
+        self._deadline.event()
 
     async def drain(self, seconds: float = 0.25) -> None:
         """Read what follows the last event, briefly: a reply read to its end leaves the connection for the next."""

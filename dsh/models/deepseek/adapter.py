@@ -230,8 +230,10 @@ async def _chunks(exchange: AbstractAsyncContextManager[tuple[Reply, _Peer]]) ->
                             yield chunk
                         await reply.drain()
                         return
-                    for chunk in _read(reader, name, data, reply, peer):
-                        yield chunk
+                    if chunks := _read(reader, name, data, reply, peer):
+                        reply.progressed()
+                        for chunk in chunks:
+                            yield chunk
         if not reader.finish_word:
             raise _cut(LlmError.of("STREAM_CLOSED", f"{peer.where} closed the stream before its end"), reader)
         for chunk in reader.close():

@@ -63,7 +63,11 @@ class Config(ConfigModel):
         300_000, max=MAX_DELAY_MS, live=True, unit="ms", description="Longest silence within a stream"
     )
     stream_progress_timeout_ms: float = field(
-        900_000, max=MAX_DELAY_MS, live=True, unit="ms", description="Longest wait for an event, pings or not"
+        900_000,
+        max=MAX_DELAY_MS,
+        live=True,
+        unit="ms",
+        description="Longest wait for a piece of the reply, pings or not",
     )
     connect_timeout_ms: float = field(
         30_000, max=MAX_DELAY_MS, live=True, unit="ms", description="Longest wait for a connection"
