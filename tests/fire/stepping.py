@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -21,25 +21,24 @@ def count(short: int) -> int:
 
 
 class SteppingLoop(asyncio.SelectorEventLoop):
-    """Counts callbacks (each resumption of a task is one) and runs an action before the k-th of them."""
+    """Counts callbacks (each resumption of a task is one) and runs actions before chosen ones of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps = 0
-        self._act: Callable[[], Any] | None = None
-        self._at = 0
+        self._acts: dict[int, Callable[[], Any]] = {}
         self._context: Context | None = None
         self._counting = False
 
-    def arm(self, at: int, act: Callable[[], Any] | None) -> None:
-        """Count from now on and call `act` just before callback number `at`, in the context of the caller."""
-        self.steps, self._at, self._act = 0, at, act
+    def arm(self, acts: Mapping[int, Callable[[], Any]]) -> None:
+        """Count from now on and call each of `acts` just before the callback of its number, in the caller's context."""
+        self.steps, self._acts = 0, dict(acts)
         self._context = copy_context()
         self._counting = True
 
     def disarm(self) -> bool:
-        """Stop counting; whether the action has run."""
-        acted, self._act, self._counting = self._act is None, None, False
+        """Stop counting; whether all actions have run."""
+        acted, self._acts, self._counting = not self._acts, {}, False
         return acted
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
@@ -55,8 +54,8 @@ class SteppingLoop(asyncio.SelectorEventLoop):
     def _step(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         if self._counting:
             self.steps += 1
-            if self.steps == self._at and self._act is not None:
-                act, self._act = self._act, None
+            act = self._acts.pop(self.steps, None)
+            if act is not None:
                 assert self._context is not None
                 self._context.run(act)
         callback(*args)

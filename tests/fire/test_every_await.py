@@ -6,6 +6,7 @@ A moment is a callback of the event loop, so every resumption of every task of t
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -18,7 +19,7 @@ from dsh.core.seams import SessionPersistence
 from tests.core.kit import of_type, types
 from tests.fire.judge import entered_ids, judge_log, strict_rows
 from tests.fire.stage import ROUTE, Actor, Stage, say, stage, within
-from tests.fire.stepping import LONG, SteppingLoop, run_stepping
+from tests.fire.stepping import LONG, SEED, SteppingLoop, count, run_stepping
 
 USER = {"kind": "user"}
 FAR = 10_000
@@ -94,7 +95,7 @@ def test_undisturbed_the_turn_uses_everything() -> None:
 def test_a_turn_cancelled_at_any_moment_is_closed_and_the_next_one_runs(keep: bool) -> None:
     async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
         actor = await on.agent("a")
-        loop.arm(k, lambda: actor.agent.cancel(USER, keep_inbox=keep))
+        loop.arm({k: lambda: actor.agent.cancel(USER, keep_inbox=keep)})
         actor.start()
         async with within("the turn"):
             await actor.agent.when_idle()
@@ -118,7 +119,7 @@ def test_an_agent_disposed_at_any_moment_leaves_a_closed_log_and_nothing_else() 
     async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
         actor = await on.agent("a")
         disposals: list[asyncio.Future[None]] = []
-        loop.arm(k, lambda: disposals.append(asyncio.ensure_future(actor.handle.dispose())))
+        loop.arm({k: lambda: disposals.append(asyncio.ensure_future(actor.handle.dispose()))})
         actor.start()
         async with within("the turn"):
             await actor.agent.when_idle()
@@ -146,7 +147,7 @@ def test_a_driver_whose_task_the_host_cancels_closes_its_log_and_can_go_on() -> 
                 if task.get_name() == f"agent {actor.agent.id}":
                     task.cancel()
 
-        loop.arm(k, cancel)
+        loop.arm({k: cancel})
         actor.start()
         async with within("the turn"):
             await actor.agent.when_idle()
@@ -175,7 +176,7 @@ def test_a_wake_right_after_a_cancel_at_any_moment_is_not_lost(wake: str) -> Non
             late.append(message["id"])
             getattr(actor.agent, wake)(message)
 
-        loop.arm(k, act)
+        loop.arm({k: act})
         actor.start()
         async with within("the turn"):
             await actor.agent.when_idle()
@@ -197,7 +198,7 @@ def test_a_loop_unloaded_at_any_moment_takes_its_agents_along() -> None:
             async with stage() as on:
                 actor = await on.agent("a")
                 gone: list[Any] = []
-                loop.arm(k, lambda: gone.append(asyncio.ensure_future(_dispose(on))))
+                loop.arm({k: lambda: gone.append(asyncio.ensure_future(_dispose(on)))})
                 actor.start()
                 async with within("the turn"):
                     await actor.agent.when_idle()
@@ -239,7 +240,7 @@ def test_on_disk_too_the_log_is_closed_and_the_session_goes_on(tmp_path: Path, a
             else:
                 ends.append(asyncio.ensure_future(actor.handle.dispose()))
 
-        loop.arm(k, now)
+        loop.arm({k: now})
         actor.start()
         async with within("the turn"):
             await actor.agent.when_idle()
@@ -266,3 +267,74 @@ def test_on_disk_too_the_log_is_closed_and_the_session_goes_on(tmp_path: Path, a
         return acted
 
     every_moment(LEAP, trial, make=lambda: stage(tmp_path))
+
+
+@pytest.mark.timeout(600)
+def test_several_acts_at_random_moments() -> None:
+    """Two to four of everything that may come from outside, at moments of one turn and the next."""
+
+    async def main(loop: SteppingLoop) -> None:
+        async with stage() as on:
+            await (await on.agent("warm")).handle.dispose()
+            before = on.census()
+            for seed in range(SEED, SEED + count(150)):
+                try:
+                    await trial(loop, on, random.Random(seed))
+                    await asyncio.sleep(0)
+                    assert asyncio.all_tasks() <= on.standing_tasks, asyncio.all_tasks()
+                    assert on.census() == before
+                    assert not [e for e in on.errors if type(e).__name__ == "InvariantError"], on.errors
+                except BaseException as error:
+                    error.add_note(f"play it again with FIRE_SEED={seed} FIRE_COUNT=1")
+                    raise
+                on.errors.clear()
+
+    async def trial(loop: SteppingLoop, on: Stage, chance: random.Random) -> None:
+        actor = await on.agent("a")
+        agent = actor.agent
+        disposals: list[asyncio.Future[None]] = []
+
+        def send(how: str) -> None:
+            message = say(how)
+            if disposals and disposals[0].done():
+                return
+            (actor.sent if how == "followup" else actor.injected).append(message["id"])
+            if how != "followup":
+                actor.sent.append(message["id"])
+            getattr(agent, how)(message)
+
+        def host_cancel() -> None:
+            for task in asyncio.all_tasks():
+                if task.get_name() == f"agent {agent.id}":
+                    task.cancel()
+
+        acts: dict[str, Callable[[], Any]] = {
+            "cancel": lambda: agent.cancel(USER),
+            "keep": lambda: agent.cancel(USER, keep_inbox=True),
+            "dispose": lambda: disposals.append(asyncio.ensure_future(actor.handle.dispose())),
+            "followup": lambda: send("followup"),
+            "steer": lambda: send("steer"),
+            "inject": lambda: send("inject"),
+            "host": host_cancel,
+        }
+        chosen = chance.choices(sorted(acts), k=chance.randint(2, 4))
+        moments = chance.sample(range(1, 240), len(chosen))
+        if chance.random() < 0.5:  # close together
+            first = moments[0]
+            moments = [first + n for n in range(len(chosen))]
+        loop.arm({moment: acts[name] for moment, name in zip(moments, chosen, strict=True)})
+        actor.start()
+        async with within(f"the turn under {dict(zip(moments, chosen, strict=True))}"):
+            await agent.when_idle()
+            loop.disarm()
+            await asyncio.gather(*disposals)
+            await agent.when_idle()
+        actor.judge()
+        if disposals:
+            assert not on.s.agents.list() and not on.s.sessions.list()
+            return
+        await next_turn(actor)
+        async with within("disposal"):
+            await actor.handle.dispose()
+
+    run_stepping(main)

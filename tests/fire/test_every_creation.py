@@ -75,7 +75,7 @@ def test_a_creation_given_up_at_any_moment_leaves_nothing(tmp_path: Path, how: s
             "task": lambda: work.cancel(),
             "owner": lambda: asyncio.ensure_future(fiber.dispose()) if fiber is not None else None,
         }
-        loop.arm(k, actions[stop])
+        loop.arm({k: actions[stop]})
         async with within("creation"):
             await asyncio.wait({work})
         acted = loop.disarm()
