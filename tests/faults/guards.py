@@ -583,6 +583,14 @@ GUARDS: tuple[Guard, ...] = (
     ),
     _guard(
         61,
+        "the encoded conversation of a closed session is let go",
+        "dsh/models/deepseek/__init__.py",
+        "    ctx.on(SessionDisposed, lambda event: adapter.forget(event.session.id), global_=True)\n",
+        "",
+        GROWTH + "test_fault61_nothing_of_a_closed_conversation_is_kept_for_its_next_request",
+    ),
+    _guard(
+        61,
         "only so many sessions stay warm",
         "dsh/sessions/prepared.py",
         "while len(self._kept) > self.size:",

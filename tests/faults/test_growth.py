@@ -165,6 +165,24 @@ async def test_fault61_closed_sessions_are_freed(tmp_path: Path) -> None:
             assert objects[-1] - objects[0] < 2000, objects
 
 
+async def test_fault61_nothing_of_a_closed_conversation_is_kept_for_its_next_request(tmp_path: Path) -> None:
+    """What was encoded for the requests of a session goes with the session."""
+    from dsh.models.deepseek.history import EncodedHistory
+
+    async with MockLlmServer([strict("success")] * 4) as server:
+        async with living(tmp_path, server) as life:
+            handle = await life.root[Agents].create(
+                CreateAgentOptions("one", {"cwd": str(tmp_path)}, agent_options=life.agent.options)
+            )
+            for agent in (life.agent, handle.agent):
+                agent.followup(create_user_message("a word that is nowhere else"))
+                await agent.when_idle()
+            histories = [each for each in gc.get_objects() if isinstance(each, EncodedHistory) and each._kept]
+            (history,) = [each for each in histories if any(key[0] == "one" for key in each._kept)]
+            await handle.dispose()
+            assert {key[0] for key in history._kept} == {"s"}
+
+
 async def test_fault61_resumed_and_closed_sessions_are_freed(tmp_path: Path) -> None:
     gone: list[weakref.ref[Any]] = []
     async with MockLlmServer([strict("success")] * 20) as server:

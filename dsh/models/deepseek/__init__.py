@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dsh.cordis import Context
 from dsh.core.seams import install_settings_section
+from dsh.core.session_store import SessionDisposed
 from dsh.llm.service import AdapterHandle, Llm
 from dsh.models.deepseek.adapter import ROUTE, DeepSeekAdapter
 from dsh.models.deepseek.config import Config
@@ -29,6 +30,7 @@ def apply(ctx: Context, config: Config, llm: Llm) -> None:
     section = install_settings_section(ctx, name, Config, config, on_change=refresh)
     adapter = DeepSeekAdapter(ctx, section.get)
     ctx.defer(adapter.close)
+    ctx.on(SessionDisposed, lambda event: adapter.forget(event.session.id), global_=True)
     llm.register_configurable_providers(
         [{"provider": ROUTE, "displayName": "DeepSeek", "settingsNs": name, "settingsPath": [], "declared": True}]
     )

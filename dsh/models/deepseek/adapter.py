@@ -49,6 +49,10 @@ class DeepSeekAdapter(Adapter):
         """Close all connections."""
         await self._client.close()
 
+    def forget(self, session_id: str) -> None:
+        """A session is closed: nothing of its conversation is kept."""
+        self._history.forget(session_id)
+
     async def warm(self) -> None:
         """Do the slow imports and the TLS set-up before the first request needs them."""
         await self._client.warm(self._base_url(self._read()))

@@ -46,6 +46,11 @@ class EncodedHistory:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str | None, bool], _Encoded] = OrderedDict()
 
+    def forget(self, session_id: str) -> None:
+        """Let go of what a session's requests held."""
+        for key in [key for key in self._kept if key[0] == session_id]:
+            del self._kept[key]
+
     async def encode(
         self, request: LlmRequest, effort: str, max_tokens: int, omit: Collection[str] = ()
     ) -> list[bytes] | None:
