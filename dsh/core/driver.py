@@ -43,7 +43,7 @@ from .tool_batch import ToolBatch
 
 if TYPE_CHECKING:
     from dsh.cordis import Context, Emit
-    from dsh.llm.types import Message, StreamChunk
+    from dsh.llm.types import Block, Message, StreamChunk
 
     from .agent import AbortCause, AgentOptions, AgentState, InboxTarget
     from .agent_loop import AgentLoop
@@ -61,16 +61,28 @@ DISPOSED: dict[str, Any] = {"kind": "disposed"}
 COMPLETED: dict[str, Any] = {"kind": "completed"}
 MAX_TOKENS: dict[str, Any] = {"kind": "max-tokens"}
 BLOCKED: dict[str, Any] = {"kind": "blocked"}
+FAILED = frozenset({"error", "aborted"})
+"""How a reply ends that is not one."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """One open turn. ``claim`` holds input taken for a step that has not started yet."""
+    """One turn, and what stops it. ``claim`` holds input taken for a step that has not started yet.
+
+    ``drops_claim``: a cancel cleared the inbox, and with it what was claimed.
+    """
 
     number: int
+    signal: AbortSignal
     step: int = 0
     claim: Claim = field(default_factory=Claim)
+    drops_claim: bool = False
     opening_failure: BaseException | None = None
+
+    @property
+    def where(self) -> dict[str, int]:
+        """Turn and step, as the events of the step name them."""
+        return {"turn": self.number, "step": self.step}
 
 
 class Driver:
@@ -90,9 +102,8 @@ class Driver:
         self._runtime_context = RuntimeContext(session)
         self._phase: Phase = "idle"
         self._abort = AbortController()
-        self._turn = Turn(_last_turn(session))
+        self._turn = Turn(_last_turn(session), self._abort.signal)
         self._wake_requested = False
-        self._drop_claim = False
         self._activity: asyncio.Future[None] | None = None
         self._failed_once: set[str] = set()
 
@@ -125,7 +136,7 @@ class Driver:
         try:
             if not keep_inbox:
                 self._wake_requested = False
-                self._drop_claim = True
+                self._turn.drops_claim = True
                 self.inbox.clear()
         finally:
             self._abort.abort(dict(cause))
@@ -162,13 +173,8 @@ class Driver:
             return
         if self._phase == "idle":
             self._loop.agents.with_initiator(self, self._start)
-        elif (self._phase == "maintenance" or late) and not self._disposed:
-            self._wake_requested = True
-
-    @property
-    def _disposed(self) -> bool:
-        cause = self._abort.signal.reason
-        return isinstance(cause, dict) and cause.get("kind") == "disposed"
+        elif self._phase == "maintenance" or late:
+            self._wake_requested |= (self._abort.signal.reason or {}).get("kind") != "disposed"
 
     def _start(self) -> asyncio.Task[None] | None:
         """Open the first turn at once; the rest of the activity runs in the driver's own task.
@@ -186,7 +192,7 @@ class Driver:
         def ended(_: object) -> None:
             if self._activity is activity:  # the host cancelled the task before it ran
                 self._abort.abort(DISPOSED)
-                self._close_turn(turn, {"kind": "aborted", "reason": self._abort_cause()})
+                self._close_turn(turn, {"kind": "aborted", "reason": turn.signal.reason})
                 self._end_activity()
 
         task.add_done_callback(ended)
@@ -196,7 +202,6 @@ class Driver:
         self._activity = asyncio.get_running_loop().create_future()
         self._abort = AbortController()
         self._wake_requested = False
-        self._drop_claim = False
         self._phase = phase
         if phase == "running":
             self._notify(AgentStatus(agent=self, status="running"))
@@ -209,7 +214,7 @@ class Driver:
             self._notify(AgentStatus(agent=self, status="idle"))
         if activity is not None:
             activity.set_result(None)
-        if replay and self._phase == "idle" and self.inbox.has_pending:
+        if replay and self.inbox.has_pending:
             self._wake()
 
     async def _drive(self, turn: Turn | None) -> None:
@@ -217,8 +222,6 @@ class Driver:
         try:
             while turn is not None and await self._run_turn(turn) and self.inbox.has_pending and not self.retired:
                 self._abort = AbortController()
-                self._wake_requested = False
-                self._drop_claim = False
                 turn = self._open_turn()
         finally:
             self._end_activity()
@@ -227,19 +230,13 @@ class Driver:
 
     def _open_turn(self) -> Turn | None:
         """Log ``turn/start`` and claim the first input; ``None`` when the turn never began."""
-        signal = self._abort.signal
-        if signal.aborted:
+        turn = Turn(self._turn.number + 1, self._abort.signal)
+        if turn.signal.aborted or not self._attempt(turn, self.session.append, "turn/start", {"turn": turn.number}):
             return None
-        number = self._turn.number + 1
+        self._turn = turn
         try:
-            self.session.append("turn/start", {"turn": number})
-        except Exception as error:
-            self._report(error, number, 0)
-            return None
-        turn = self._turn = Turn(number)
-        try:
-            signal.raise_if_aborted()
-            self.inbox.claim("next-turn", number, turn.claim)
+            turn.signal.raise_if_aborted()
+            self.inbox.claim("next-turn", turn.number, turn.claim)
         except Exception as error:
             turn.opening_failure = error
         return turn
@@ -248,7 +245,7 @@ class Driver:
         """Run one opened turn to its ``turn/end``; True when the driver may go on with the next one."""
         end: dict[str, Any] | None = None
         capped, go_on = False, True
-        signal = self._abort.signal
+        signal = turn.signal
         try:
             if turn.opening_failure is not None:
                 raise turn.opening_failure
@@ -256,7 +253,7 @@ class Driver:
                 if self.retired:
                     self.cancel(DISPOSED, keep_inbox=True)
                 signal.raise_if_aborted()
-                assembly, decision = await self._decide_step(turn, signal)
+                assembly, decision = await self._decide_step(turn)
                 if isinstance(decision, Reject):
                     end, go_on = BLOCKED, False
                     break
@@ -266,8 +263,9 @@ class Driver:
                     end, go_on = COMPLETED, False
                     break
                 with self._step_brackets(turn):
-                    self._enter_messages(decision.messages)
-                    end = await self._run_step(assembly, turn, signal)
+                    for message in decision.messages:
+                        self._runtime_context.observe(self.session.append("user/message", message, "append"))
+                    end = await self._run_step(assembly, turn)
                     capped |= end is MAX_TOKENS
                 signal.raise_if_aborted()
                 if end is not None and not self.inbox.has_next_step:
@@ -281,10 +279,10 @@ class Driver:
             if host_stops := stops_host(error):  # close the brackets, then let it
                 self._abort.abort(DISPOSED)
             if signal.aborted:
-                end = {"kind": "aborted", "reason": self._abort_cause()}
+                end = {"kind": "aborted", "reason": signal.reason}
             else:
                 end = {"kind": "error", "error": _failure_of(error)}
-                self._report(error, turn.number, turn.step)
+                self._report(error, turn)
             if host_stops:
                 raise
         finally:
@@ -296,15 +294,11 @@ class Driver:
     def _close_turn(self, turn: Turn, end: dict[str, Any] | None) -> bool:
         """Give back what no step took, then log ``turn/end``; whether that was possible."""
         self._give_back(turn)
-        try:
-            self.session.append("turn/end", {"turn": turn.number, "reason": end})
-        except Exception as error:
-            self._report(error, turn.number, turn.step)
-            return False
-        return True
+        return self._attempt(turn, self.session.append, "turn/end", {"turn": turn.number, "reason": end})
 
-    async def _decide_step(self, turn: Turn, signal: AbortSignal) -> tuple[Assembly, Enter | Reject]:
+    async def _decide_step(self, turn: Turn) -> tuple[Assembly, Enter | Reject]:
         """Assemble the prompt and let ``agent/pre-step`` decide what enters the next step."""
+        signal = turn.signal
         assembly = await self._loop.system_prompt.assemble(AssembleContext(scope=self, signal=signal, agent=self))
         signal.raise_if_aborted()
         claimed = turn.claim.messages
@@ -324,33 +318,26 @@ class Driver:
             return assembly, decision
         return assembly, Enter(tuple(whole_user_message(one, "agent/pre-step") for one in decision.messages))
 
-    def _enter_messages(self, messages: tuple[Message, ...]) -> None:
-        for message in messages:
-            self._runtime_context.observe(self.session.append("user/message", message, "append"))
-
     def _give_back(self, turn: Turn) -> None:
         """Return input claimed for a step that never started to the front of its list.
 
         Not what a cancel cleared with the inbox, and not what made a step fail for the second time: one message that
         always breaks must not block the queue.
         """
-        failed = not self._abort.signal.aborted
+        failed = not turn.signal.aborted
         for target, messages in turn.claim.items():
             kept = []
             for message in messages:
-                if not self._drop_claim and not (failed and message["id"] in self._failed_once):
+                if not turn.drops_claim and not (failed and message["id"] in self._failed_once):
                     kept.append(message)
                     continue
                 self._notify(InboxDiscarded(agent=self, message=message))
-                if not self._drop_claim:
+                if not turn.drops_claim:
                     text = f'message "{message["id"]}" was discarded: its step failed to start twice'
-                    self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn.number, turn.step)
+                    self._report(HarnessError(text, code="MESSAGE_DISCARDED"), turn)
             if failed:
                 self._failed_once.update(message["id"] for message in kept)
-            try:
-                self.inbox.splice(target, 0, 0, kept)
-            except Exception as error:
-                self._report(error, turn.number, turn.step)
+            self._attempt(turn, self.inbox.splice, target, 0, 0, kept)
         turn.claim.settle()
 
     # -- step -----------------------------------------------------------------------------------------------------
@@ -378,34 +365,29 @@ class Driver:
         session = self.session
         for call_id, call in open_step(session.events[step_start:])[1].items():
             data = interrupted_result(turn.number, turn.step, call_id, call is not None, session.seq)
-            try:
-                session.append("tool/result", data, "append", None if call is None else (call,))
-            except Exception as error:
-                self._report(error, turn.number, turn.step)
+            self._attempt(turn, session.append, "tool/result", data, "append", None if call is None else (call,))
 
-    async def _run_step(self, assembly: Assembly, turn: Turn, signal: AbortSignal) -> dict[str, Any] | None:
+    async def _run_step(self, assembly: Assembly, turn: Turn) -> dict[str, Any] | None:
         """One model reply and its tools; ``None`` when the model is owed their results."""
         system = render_prompt(assembly)
         while True:
-            request = await self._requests.build(assembly, system, turn=turn.number, step=turn.step, signal=signal)
-            reply = await self._receive(request, turn, signal)
+            request = await self._requests.build(assembly, system, turn)
+            reply = await self._receive(request, turn)
             finish = reply.finish
-            if finish["kind"] not in ("error", "aborted"):
+            if finish["kind"] not in FAILED:
                 break
-            await self._recover(request, LlmFailure.from_wire(finish["failure"]), turn, signal)
+            await self._recover(request, LlmFailure.from_wire(finish["failure"]), turn)
         if finish["kind"] == "max-tokens":
             return MAX_TOKENS
         calls = reply.tool_calls()
         if not calls:
             return COMPLETED
-        batch = ToolBatch(self._loop, self, turn=turn.number, step=turn.step, signal=signal)
-        return COMPLETED if await batch.run(calls) else None
+        return COMPLETED if await ToolBatch(self._loop, self, turn).run(calls) else None
 
-    async def _receive(self, request: BuiltRequest, turn: Turn, signal: AbortSignal) -> BlockAssembler:
+    async def _receive(self, request: BuiltRequest, turn: Turn) -> BlockAssembler:
         """Log one stream chunk by chunk and, unless it failed, the assembled message."""
         reply, sources = BlockAssembler(), []
-        where = {"turn": turn.number, "step": turn.step}
-        append = self.session.append
+        signal, where, append = turn.signal, turn.where, self.session.append
         try:
             async with _reading(request.stream(), signal) as chunks:
                 async for chunk in chunks:
@@ -422,35 +404,32 @@ class Driver:
                 raise
         if signal.aborted:
             if blocks := reply.interrupted_blocks():
-                self._log_reply(request, blocks, reply, sources, where, interrupted=True)
+                self._log_reply(request, turn, reply, blocks, sources, interrupted=True)
             signal.raise_if_aborted()
-        if reply.finish["kind"] not in ("error", "aborted"):
-            self._log_reply(request, reply.blocks(), reply, sources, where)
+        if reply.finish["kind"] not in FAILED:
+            self._log_reply(request, turn, reply, reply.blocks(), sources)
         return reply
 
     def _log_reply(
         self,
         request: BuiltRequest,
-        blocks: list[Any],
+        turn: Turn,
         reply: BlockAssembler,
+        blocks: list[Block],
         sources: list[int],
-        where: dict[str, int],
-        *,
         interrupted: bool = False,
     ) -> None:
         config = request.request.config
         state = None if interrupted else reply.replay_state
-        data: dict[str, Any] = {
-            **where,
-            "message": create_assistant_message(blocks, config.provider, config.model, state),
-        }
+        message = create_assistant_message(blocks, config.provider, config.model, state)
+        data: dict[str, Any] = {**turn.where, "message": message}
         if reply.usage is not None:
             data["usage"] = reply.usage
         if interrupted:
             data["interrupted"] = True
         self.session.append("assistant/message", data, "append", tuple(sources))
 
-    async def _recover(self, request: BuiltRequest, failure: LlmFailure, turn: Turn, signal: AbortSignal) -> None:
+    async def _recover(self, request: BuiltRequest, failure: LlmFailure, turn: Turn) -> None:
         """Ask ``agent/request-error`` whether to send the request again; raises the failure otherwise."""
         event = AgentRequestError(
             agent=self,
@@ -459,28 +438,33 @@ class Driver:
             provider=request.request.config.provider,
             failure=failure,
             retry_policy=request.retry_policy,
-            signal=signal,
+            signal=turn.signal,
         )
 
         async def give_up() -> None:
             return None
 
         decision = await self._loop.ctx.waterfall(event, give_up)
-        signal.raise_if_aborted()
+        turn.signal.raise_if_aborted()
         if decision != "retry":
             raise LlmError(failure)
 
     # -- reporting ------------------------------------------------------------------------------------------------
 
-    def _abort_cause(self) -> dict[str, Any]:
-        cause = self._abort.signal.reason
-        return cause if isinstance(cause, dict) else DISPOSED
+    def _attempt(self, turn: Turn, change: Callable[..., object], *args: Any) -> bool:
+        """Change the log; whether it let us. What it refuses is reported, and the turn still comes to its end."""
+        try:
+            change(*args)
+        except Exception as error:
+            self._report(error, turn)
+            return False
+        return True
 
     def _notify(self, event: Emit) -> None:
         notify(self._loop.ctx, event)
 
-    def _report(self, error: BaseException, turn: int, step: int) -> None:
-        self._notify(AgentError(agent=self, turn=turn, step=step, error=error))
+    def _report(self, error: BaseException, turn: Turn) -> None:
+        self._notify(AgentError(agent=self, turn=turn.number, step=turn.step, error=error))
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsh.llm.types import StreamChunk
 
     from .agent_loop import AgentLoop
-    from .driver import Driver
+    from .driver import Driver, Turn
     from .system_prompt import Assembly
 
 
@@ -49,17 +49,15 @@ class RequestBuilder:
         self._header_logged = False
         self._turn_route: tuple[int, Mapping[str, Any]] | None = None
 
-    async def build(
-        self, assembly: Assembly, system: str, *, turn: int, step: int, signal: AbortSignal
-    ) -> BuiltRequest:
+    async def build(self, assembly: Assembly, system: str, turn: Turn) -> BuiltRequest:
         """Derive messages, settle the route, log the header if it changed, freeze the request.
 
         Raises ``HarnessError`` when no route is known and whatever request listeners or model lookup raise.
         """
-        agent, session = self._agent, self._agent.session
+        agent, session, signal = self._agent, self._agent.session, turn.signal
         messages = tuple(session.derive_messages())
-        seed = self._seed(turn)
-        event = AgentRequest(agent=agent, turn=turn, step=step, signal=signal)
+        seed = self._seed(turn.number)
+        event = AgentRequest(agent=agent, turn=turn.number, step=turn.step, signal=signal)
 
         async def proposal() -> CallConfig:
             return seed

@@ -20,11 +20,10 @@ from .tools import ABORTED_BEFORE_DISPATCH, ToolInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dsh.cordis import AbortSignal
     from dsh.llm.types import Block
 
     from .agent_loop import AgentLoop
-    from .driver import Driver
+    from .driver import Driver, Turn
     from .session_event import SessionEvent
     from .tools import ToolExecution, ToolResult
 
@@ -48,12 +47,12 @@ class _Started:
 class ToolBatch:
     """Runs the calls of one assistant message. ``cap`` bodies at most run at once, read anew for each group."""
 
-    def __init__(self, loop: AgentLoop, agent: Driver, *, turn: int, step: int, signal: AbortSignal) -> None:
+    def __init__(self, loop: AgentLoop, agent: Driver, turn: Turn) -> None:
         self._loop = loop
         self._tools = loop.tools
         self._agent = agent
-        self._where = {"turn": turn, "step": step}
-        self._signal = signal
+        self._where = turn.where
+        self._signal = turn.signal
         self._waiting: deque[tuple[ToolInput, str]] = deque()
         self._started: deque[_Started] = deque()
         self._concluded = False

@@ -439,6 +439,26 @@ async def test_b34_maintenance_is_exclusive_and_latches_a_wake() -> None:
         assert texts_of(agent.session) == ["a", "ok"]
 
 
+async def test_b34b_a_prompt_sent_to_a_stopping_turn_runs_after_the_maintenance_that_its_end_brings() -> None:
+    async with spine(["hang", text_reply("ok")]) as s:
+        agent = s.agent()
+        jobs: list[Any] = []
+
+        def maintain(event: AgentStatus) -> None:
+            if event.status == "idle" and not jobs:
+                jobs.append(agent.run_maintenance(lambda _: asyncio.sleep(0, "done")))
+
+        s.root.on(AgentStatus, maintain)
+        agent.followup(say("a"))
+        await s.model.hanging.wait()
+        agent.cancel({"kind": "user"}, keep_inbox=True)
+        agent.followup(say("b"))
+        await agent.when_idle()
+        assert await jobs[0] == "done"
+        await agent.when_idle()
+        assert texts_of(agent.session)[-2:] == ["b", "ok"]
+
+
 async def test_b34_cancelling_maintenance_clears_latch_and_inbox() -> None:
     async with spine() as s:
         agent = s.agent()
