@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -68,8 +69,10 @@ def objection(body: Mapping[str, Any]) -> str | None:
                 arguments = json.loads(call["function"]["arguments"])
             except ValueError:
                 return f"arguments of {call['id']} are no JSON"
-            if not isinstance(arguments, dict) or not call["id"] or not call["function"]["name"]:
+            if not isinstance(arguments, dict) or not call["id"]:
                 return f"malformed call {call}"
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call["function"]["name"]):
+                return f"the name of {call['id']} does not match the pattern of names"
             open_ids.append(call["id"])
     return f"calls without results: {open_ids}" if open_ids else None
 

@@ -255,3 +255,14 @@ async def test_b19b_no_message_shows_a_bad_key() -> None:
         failure = (await s.reply()).finish["failure"]
         assert failure["code"] == "AUTH" and KEY not in str(failure)
         assert s.server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [("read", "read"), ("", "unknown"), ("has space", "has_space"), ("a.b/日\ud800", "a_b___"), ("x" * 90, "x" * 64)],
+)
+def test_a_name_that_the_service_would_refuse_in_a_history_is_not_sent(name: str, sent: str) -> None:
+    """Found by fuzzing: one call without a name made every later request of its session invalid."""
+    call = {"type": "tool-call", "id": "c", "name": name, "arguments": "{}"}
+    (message, *_) = wire_messages(None, [{"role": "assistant", "content": [call]}], thinking=False)
+    assert message["tool_calls"][0]["function"]["name"] == sent

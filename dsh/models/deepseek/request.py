@@ -7,6 +7,7 @@ service's cache. API: https://api-docs.deepseek.com/api/create-chat-completion
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from dsh.llm.failure import LlmError
 from dsh.llm.types import Block, LlmRequest, Message
 
 NO_OUTPUT = "(no output)"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _log = logging.getLogger("dsh.llm-deepseek")
 
 
@@ -96,7 +98,7 @@ def _assistant(message: Message, thinking: bool) -> dict[str, Any]:
         {
             "id": block["id"],
             "type": "function",
-            "function": {"name": block["name"], "arguments": valid_arguments(block["arguments"])},
+            "function": {"name": valid_name(block["name"]), "arguments": valid_arguments(block["arguments"])},
         }
         for block in content
         if block["type"] == "tool-call"
@@ -121,6 +123,13 @@ def _text(content: Sequence[Block], where: str) -> str:
     if any(block["type"] == "image" for block in content):
         raise LlmError.of("UNSUPPORTED_CONTENT", f"an image in a {where} message cannot be sent to this model")
     return text_of(content)
+
+
+def valid_name(name: str) -> str:
+    """The name of a call as the service takes it: a model may have made up one that it would refuse in a history."""
+    if _NAME.fullmatch(name):
+        return name
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
 
 
 def valid_arguments(arguments: str) -> str:
