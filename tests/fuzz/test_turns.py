@@ -1,9 +1,9 @@
-"""Whole turns against a server that answers anything: the turn ends, every call has one result, and the session goes on,
-now and resumed."""
+"""Whole turns against a server that answers anything: a turn ends, each call has one result, the session goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,5 @@ def test_any_replies_end_in_a_turn_that_is_closed_and_a_session_that_goes_on(rep
 
 def _plain(reply: dict[str, Any]) -> dict[str, Any]:
     """The reply with its payloads as the bytes of events: lone surrogates travel as escapes, as servers send them."""
-    import json
-
     chunks = [piece if isinstance(piece, str) else f"data: {json.dumps(piece)}\n\n" for piece in reply["chunks"]]
     return {**reply, "chunks": chunks}
