@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import stat
+import sys
+import threading
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -29,6 +34,7 @@ def tail(
     from dsh.interfaces.control.client import ControlError, find_agent
 
     show = _printer(as_json)
+    _leave_with_the_reader()
     home = home_folder()
     try:
         target = find_agent(home, agent)
@@ -63,7 +69,9 @@ def _printer(as_json: bool) -> Callable[[str, Any], None]:
 
         def as_line(session_id: str, event: Any) -> None:
             line = {"type": "session_event", "sessionId": session_id, "event": event}
-            print(json.dumps(line, ensure_ascii=False, separators=(",", ":")), flush=True)
+            text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
+            sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+            sys.stdout.buffer.flush()
 
         return as_line
     from dsh.interfaces.screen import PlainScreen
@@ -71,6 +79,20 @@ def _printer(as_json: bool) -> Callable[[str, Any], None]:
 
     transcript = Transcript(PlainScreen())
     return lambda _, event: transcript.event(event["type"], event["data"])
+
+
+def _leave_with_the_reader() -> None:
+    """End when nobody reads the output any more, also while there is nothing to write (`dsh tail main | head -1`)."""
+    if not stat.S_ISFIFO(os.fstat(1).st_mode):
+        return
+
+    def watch() -> None:
+        reader = select.poll()
+        reader.register(1, 0)  # asks for nothing but errors
+        reader.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, name="reader of the output", daemon=True).start()
 
 
 def _stored(reference: str) -> tuple[str, Any] | None:

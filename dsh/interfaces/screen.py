@@ -32,7 +32,11 @@ class PlainScreen:
         self._open = False
 
     def write(self, text: str) -> None:
-        self._stream.write(text)
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:  # a terminal that is not told to speak UTF-8
+            encoding = self._stream.encoding
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
         self._stream.flush()
         self._open = not text.endswith("\n") if text else self._open
 

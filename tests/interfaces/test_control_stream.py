@@ -230,3 +230,17 @@ def test_frames_are_split_at_line_feeds_alone() -> None:
     data = 'data: {"text":"a\u2028b\u0085c"}\n\n: still here\n\nid: x:1\ndata: {"n":1}\n\ndata: {"half'.encode()
     found = [frame for cut in range(len(data)) for frame in parser.feed(data[cut : cut + 1])]
     assert found == [{"text": "a\u2028b\u0085c"}, {"n": 1}]
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(place: Place) -> None:
+    async with controlled(place) as control:
+        reader, writer = await raw_stream(control, f"sessions={control.main}&after={control.main}:-1")
+        await reader.readuntil(b"\n\n")
+        reader._transport.pause_reading()
+        await control.ask("PATCH", "/api/config", {"set": {"llm-demo.replies": ["word " * 10_000]}})
+        await control.prompt("flood")
+        await control.idle()
+        await control.ask("POST", "/api/stop", {}, 202)
+        assert await control.daemon.finish() == 0
+        assert "shutdown took longer" not in control.daemon.err
+        writer.close()

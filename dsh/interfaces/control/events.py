@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +43,8 @@ class Follower:
         """Every frame; an event never comes twice. Raises ControlError when it is over."""
         while True:
             try:
-                yield from self._frames()
+                while (yield from self._frames()):  # as long as we are dropped for being slow
+                    pass
                 raise DaemonGoneError(f"{self.target.daemon.name} ended")
             except (DaemonGoneError, NoAnswerError) as error:
                 if not self._wait:
@@ -51,7 +52,7 @@ class Follower:
                 self._say(f"{error}; waiting for {self._reference} to come back (Ctrl-C leaves)")
             self._find_again()
 
-    def _frames(self) -> Iterator[dict[str, Any]]:
+    def _frames(self) -> Generator[dict[str, Any], None, bool]:
         with self.target.client() as client:
             for frame in client.stream(self.target.session_id, self._after):
                 kind = frame["type"]
@@ -61,12 +62,10 @@ class Follower:
                     self._after = frame.get("lastSeq")
                 elif kind == "stream/error":
                     if frame["code"] == "SLOW_CONSUMER":
-                        break
+                        return True
                     raise ControlError(frame["message"], code=frame["code"])
                 yield frame
-            else:
-                return
-        yield from self._frames()
+        return False
 
     def _find_again(self) -> None:
         while True:

@@ -55,8 +55,8 @@ class RemoteConsole:
         transcript = self._dialogue.transcript
         async with self._http:
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
-            after = self._seen = await self._past()
-            watching = asyncio.create_task(self._watch(after), name="attach: events")
+            self._seen = await self._past()
+            watching = asyncio.create_task(self._watch(), name="attach: events")
             talking = asyncio.create_task(self._talk(), name="attach: input")
             if self._terminal:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._dialogue.interrupt)
@@ -107,23 +107,31 @@ class RemoteConsole:
             self._dialogue.transcript.message(event["type"], event["data"])
         return last
 
-    async def _watch(self, after: int) -> None:
+    async def _watch(self) -> None:
+        """Show frames until the daemon ends."""
+        name = self._target.daemon.name
+        try:
+            while await self._subscribe():
+                pass
+            self._over = f"{name} ended"
+        except httpx.TimeoutException:
+            self._over = f"{name} does not answer any more"
+        except httpx.TransportError:
+            self._over = f"{name} ended"
+
+    async def _subscribe(self) -> bool:
+        """Show what comes after the last event seen; True when the daemon dropped us because we were too slow."""
         session_id = self._target.session_id
-        position = f"{quote(session_id, safe='/: ')}:{after}"
+        query = {"sessions": session_id, "after": f"{quote(session_id, safe='/: ')}:{self._seen}"}
         parser = FrameParser()
         limits = httpx.Timeout(SILENCE_SECONDS, connect=ANSWER_SECONDS)
-        query = {"sessions": session_id, "after": position}
-        try:
-            async with self._http.stream("GET", "/api/stream", params=query, timeout=limits) as response:
-                async for data in response.aiter_raw():
-                    for frame in parser.feed(data):
-                        self._frame(frame)
-        except httpx.TimeoutException:
-            self._over = f"{self._target.daemon.name} does not answer any more"
-        except httpx.TransportError:
-            self._over = f"{self._target.daemon.name} ended"
-        if self._over is None:
-            self._over = f"{self._target.daemon.name} ended"
+        async with self._http.stream("GET", "/api/stream", params=query, timeout=limits) as response:
+            async for data in response.aiter_raw():
+                for frame in parser.feed(data):
+                    if frame["type"] == "stream/error" and frame["code"] == "SLOW_CONSUMER":
+                        return True
+                    self._frame(frame)
+        return False
 
     def _frame(self, frame: dict[str, Any]) -> None:
         kind, transcript = frame["type"], self._dialogue.transcript
