@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.jsonio import NotJsonError, encode_str
+from dsh.core.repair import open_turn
 from dsh.core.session import EventsView
 from dsh.core.session_event import SessionEvent, is_count
 
@@ -42,14 +43,11 @@ def fork_prefix(session_id: str, events: EventsView, boundary: object = None) ->
             f'fork boundary {boundary} does not match a contiguous event seq in session "{session_id}"',
             "INVALID_BOUNDARY",
         )
-    for event in reversed(prefix):
-        if event.type == "turn/end":
-            break
-        if event.type == "turn/start":
-            raise SessionForkError(
-                f'fork boundary {boundary} in session "{session_id}" ends inside open turn {event.data["turn"]}',
-                "OPEN_TURN",
-            )
+    if (opened := open_turn(prefix)) is not None:
+        raise SessionForkError(
+            f'fork boundary {boundary} in session "{session_id}" ends inside open turn {opened.data["turn"]}',
+            "OPEN_TURN",
+        )
     return prefix
 
 

@@ -21,17 +21,17 @@ OUTCOME_UNKNOWN_TEXT = (
 
 
 def interrupted_turn_closers(events: Sequence[SessionEvent], seed_length: int = 0) -> list[SessionEvent]:
-    """The events to append after a log that ends inside a turn; empty for an empty or balanced one.
+    """The events to append after a whole log that ends inside a turn; empty for an empty or balanced one.
 
     Every tool call of the open step that has no result gets one, then the step ends, then input that was taken for a
     step and did not enter it goes back to the front of its list, then the turn ends (`interrupted`).
     Numbers continue, the time is that of the last event. seed_length: events inherited from a parent.
     """
-    start = _open_turn_start(events)
+    start = open_turn(events)
     if start is None:
         return []
-    turn = events[start].data["turn"]
-    step, pending = open_step(events[start:])
+    turn = start.data["turn"]
+    step, pending = open_step(events[start.seq :])
     last = events[-1]
     closers: list[SessionEvent] = []
 
@@ -45,10 +45,18 @@ def interrupted_turn_closers(events: Sequence[SessionEvent], seed_length: int = 
         close("tool/result", data, surface_op="append", source_event_seqs=sources)
     if step is not None:
         close("step/end", {"turn": turn, "step": step})
-    for target, messages in _claimed_in_vain(events, max(start, seed_length), seed_length).items():
+    for target, messages in _claimed_in_vain(events, max(start.seq, seed_length), seed_length).items():
         close("agent/inbox/spliced", {"target": target, "start": 0, "inserted": messages})
     close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
     return closers
+
+
+def open_turn(events: Sequence[SessionEvent]) -> SessionEvent | None:
+    """The `turn/start` of the turn that is open at the end of `events`."""
+    for event in reversed(events):
+        if event.type in ("turn/start", "turn/end"):
+            return event if event.type == "turn/start" else None
+    return None
 
 
 def open_step(events: Iterable[SessionEvent]) -> tuple[int | None, dict[str, int | None]]:
@@ -107,15 +115,6 @@ def _claimed_in_vain(events: Sequence[SessionEvent], turn_start: int, seed_lengt
             case _ if entering:
                 taken, entering = {}, False
     return {target: messages for target, messages in taken.items() if messages}
-
-
-def _open_turn_start(events: Sequence[SessionEvent]) -> int | None:
-    for index in range(len(events) - 1, -1, -1):
-        if events[index].type == "turn/end":
-            return None
-        if events[index].type == "turn/start":
-            return index
-    return None
 
 
 def interrupted_result(turn: int, step: int | None, call_id: str, started: bool, seq: int) -> JsonObject:

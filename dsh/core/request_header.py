@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from dsh.cordis.jsonio import JsonObject, freeze_json, json_equal
-from dsh.core.session_event import SessionError, SessionEvent
+from dsh.core.session_event import SessionError
 
 HEADER_TYPES: Final = frozenset({"request/header", "request/header-delta"})
 """The event types that are, or once were, a request's header."""
@@ -61,37 +61,7 @@ def check_header(data: Any, subject: str) -> None:
             raise SessionError(f"{subject} has invalid adapterDefaults")
 
 
-class HeaderFold:
-    """The latest header and context of a log; each read looks only at events that came since the read before."""
-
-    __slots__ = ("_context", "_header", "_log", "_seen")
-
-    def __init__(self, log: Sequence[SessionEvent]) -> None:
-        self._log = log
-        self._seen = 0
-        self._header: JsonObject | None = None
-        self._context: JsonObject | None = None
-
-    def header(self) -> JsonObject | None:
-        """The latest `request/header`, canonical and frozen."""
-        self._catch_up()
-        return self._header
-
-    def context(self) -> JsonObject | None:
-        """The latest `request/context`, frozen; without `contextWindow` the capacity is unknown again."""
-        self._catch_up()
-        return self._context
-
-    def _catch_up(self) -> None:
-        log = self._log
-        end = len(log)
-        if self._seen == end:
-            return
-        for index in range(self._seen, end):
-            event = log[index]
-            if event.type == "request/header":
-                header = event.data.get("header") if isinstance(event.data, dict) else None
-                self._header = canonical_header(header) if isinstance(header, dict) else None
-            elif event.type == "request/context":
-                self._context = event.data if isinstance(event.data, dict) else None
-        self._seen = end
+def logged_header(data: Any) -> JsonObject | None:
+    """The header in the data of a `request/header` event, canonical and frozen."""
+    header = data.get("header") if isinstance(data, dict) else None
+    return canonical_header(header) if isinstance(header, dict) else None

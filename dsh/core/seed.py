@@ -29,8 +29,7 @@ def _import(seed: Seed, log: list[SessionEvent], surface: Surface, adopt: bool) 
     for index, raw in enumerate(seed):
         event = _as_event(raw, index, adopt)
         type_ = event.type
-        header = type_ in HEADER_TYPES
-        if header:
+        if type_ in HEADER_TYPES:
             refuse_legacy_header(type_, event.data, f"seed event at index {index}")
         if event.seq != index:
             raise SessionError(
@@ -38,7 +37,7 @@ def _import(seed: Seed, log: list[SessionEvent], surface: Surface, adopt: bool) 
             )
         if type_ in SURFACE_TYPES:
             check_message_event(type_, event.data, f"seed {type_} at index {index}")
-        elif header and type_ == "request/header":
+        elif type_ == "request/header":
             check_header(event.data, f"seed request/header at index {index}")
         if type_ in SURFACE_TYPES or event.surface_op is not None or event.source_event_seqs is not None:
             try:

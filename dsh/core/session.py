@@ -6,24 +6,31 @@ The log is the truth: what a model sees is derived from it and nothing that reac
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from dsh.cordis.jsonio import FrozenDict, JsonObject, NotJsonError, snapshot_json
 from dsh.core.derivation import Derivation
-from dsh.core.request_header import HEADER_TYPES, HeaderFold, refuse_legacy_header
+from dsh.core.latest import Latest
+from dsh.core.request_header import HEADER_TYPES, logged_header, refuse_legacy_header
 from dsh.core.seed import Seed, SeedSource, import_seed
 from dsh.core.session_event import SURFACE_TYPES, SessionError, SessionEvent, SurfaceOp
 from dsh.core.session_header import SessionHeader
 from dsh.core.surface import Surface
-from dsh.core.working_directory import DirectoryFold
+from dsh.core.working_directory import WORKING_DIRECTORY, entered_in
 
 if TYPE_CHECKING:
     from dsh.llm.types import Message
 
 END_SEED = "session/end-seed"
 """Border between inherited and own history; the last one in a log counts."""
+
+_LATEST: Mapping[str, Callable[[Any], Any]] = {
+    "request/header": logged_header,
+    "request/context": lambda data: data if isinstance(data, dict) else None,
+    WORKING_DIRECTORY: entered_in,
+}
 
 
 def now_ms() -> int:
@@ -90,8 +97,7 @@ class Session:
     __slots__ = (
         "__weakref__",
         "_derivation",
-        "_directory",
-        "_headers",
+        "_latest",
         "_log",
         "_view",
         "first_live_seq",
@@ -118,8 +124,7 @@ class Session:
         self._view: EventsView | None = None
         self.surface = Surface(self._log)
         self._derivation = Derivation(self._log, self.surface)
-        self._headers = HeaderFold(self._log)
-        self._directory = DirectoryFold(self._log)
+        self._latest = Latest(self._log, _LATEST)
         self.publication: Publication | None = None
         """Set by the store that holds the session; None for a bare one."""
         if seed is not None:
@@ -184,15 +189,19 @@ class Session:
 
     def request_header(self) -> JsonObject | None:
         """The header of the latest request, canonical and frozen; None before the first."""
-        return self._headers.header()
+        header: JsonObject | None = self._latest.word("request/header")
+        return header
 
     def request_context(self) -> JsonObject | None:
-        """Route and capacity of the latest request, frozen; None before the first."""
-        return self._headers.context()
+        """Route and capacity of the latest request, frozen; None before the first. Without `contextWindow` the
+        capacity is unknown again."""
+        context: JsonObject | None = self._latest.word("request/context")
+        return context
 
     def entered_directory(self) -> str | None:
         """The last folder entered in this log; see :mod:`dsh.core.working_directory`."""
-        return self._directory.entered()
+        folder: str | None = self._latest.word(WORKING_DIRECTORY)
+        return folder
 
     def commit(self, event: SessionEvent, place: slice | None) -> None:
         """For a publication: make a planned event part of the log."""

@@ -7,38 +7,20 @@ began in; permissions go by that one.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import HarnessError
 
 if TYPE_CHECKING:
     from .session import Session
-    from .session_event import SessionEvent
 
 WORKING_DIRECTORY: Final = "session/working-directory"
 
 
-class DirectoryFold:
-    """The last folder entered in a log; each read looks only at events that came since the read before."""
-
-    __slots__ = ("_entered", "_log", "_seen")
-
-    def __init__(self, log: Sequence[SessionEvent]) -> None:
-        self._log = log
-        self._seen = 0
-        self._entered: str | None = None
-
-    def entered(self) -> str | None:
-        """The folder, None if nobody entered one."""
-        log = self._log
-        for index in range(self._seen, len(log)):
-            event = log[index]
-            if event.type == WORKING_DIRECTORY:
-                cwd = event.data.get("cwd") if isinstance(event.data, dict) else None
-                self._entered = cwd if isinstance(cwd, str) else None
-        self._seen = len(log)
-        return self._entered
+def entered_in(data: Any) -> str | None:
+    """The folder in the data of an event that entered one."""
+    cwd = data.get("cwd") if isinstance(data, dict) else None
+    return cwd if isinstance(cwd, str) else None
 
 
 def working_directory(session: Session) -> str | None:

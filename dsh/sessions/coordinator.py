@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsh.cordis import Context
+from dsh.core.repair import open_turn
 from dsh.core.seams import SessionLocation, SessionPersistence, SessionSnapshot
 from dsh.core.session import END_SEED, Session
 from dsh.core.session_event import SessionEvent
@@ -32,7 +33,7 @@ from dsh.sessions.errors import (
     SessionPersistenceError,
 )
 from dsh.sessions.live_sessions import LiveSessions
-from dsh.sessions.loading import repaired, to_session, turn_is_open, understand_from
+from dsh.sessions.loading import repaired, to_session, understand_from
 from dsh.sessions.prepared import Reservation, Warm, WarmSessions
 from dsh.sessions.writer import Writer
 
@@ -77,8 +78,9 @@ class SessionCoordinator(SessionPersistence):
         )
         self._live.spare_holds = lambda: [entry.hold for entry in self._reserved.values() if entry is not None]
         self._reserved: dict[str, Reservation | None] = {}
-        self._abandoned: dict[str, set[asyncio.Future[Hold]]] = {}
         """Sessions loaded, or named, and not yet live; None while that is under way."""
+        self._abandoned: dict[str, set[asyncio.Future[Hold]]] = {}
+        """Holds being acquired for callers that were cancelled meanwhile."""
         self._registered: dict[str, SessionHeader] = {}
         self._reading: dict[str, asyncio.Future[tuple[SessionHeader, list[SessionEvent]]]] = {}
         self._closed = False
@@ -316,7 +318,7 @@ class SessionCoordinator(SessionPersistence):
             if barrier is not None:
                 await barrier
             events = list(owner.session.events)
-            if turn_is_open(events):
+            if open_turn(events) is not None:
                 raise SessionBusyError(f'session "{session_id}" is live and in the middle of a turn')
             return owner.session.header, events
         with await self.prepare(session_id) as preparation:

@@ -71,14 +71,6 @@ def is_prefix(stored: Sequence[SessionEvent], events: Sequence[SessionEvent]) ->
     return len(stored) <= len(events) and all(a == b for a, b in zip(stored, events, strict=False))
 
 
-def turn_is_open(events: Sequence[SessionEvent]) -> bool:
-    """Whether the last turn boundary is a start."""
-    for event in reversed(events):
-        if event.type in ("turn/start", "turn/end"):
-            return event.type == "turn/start"
-    return False
-
-
 def _needs_prefix(event: SessionEvent) -> bool:
     """An old result rewrite takes its message id from the result it replaces."""
     return (

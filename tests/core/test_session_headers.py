@@ -37,8 +37,8 @@ def test_b58_a_read_looks_only_at_new_events(monkeypatch: pytest.MonkeyPatch) ->
             reads.append(index)
             return super().__getitem__(index)
 
-    monkeypatch.setattr(session._headers, "_log", Watched(session.events))
-    session._headers._log.append(session.append("assistant/chunk", chunk()))  # type: ignore[attr-defined]
+    monkeypatch.setattr(session._latest, "_log", Watched(session.events))
+    session._latest._log.append(session.append("assistant/chunk", chunk()))  # type: ignore[attr-defined]
     session.request_header()
     session.request_context()
     assert reads == [51]
