@@ -252,7 +252,7 @@ class InboxMachine(RuleBasedStateMachine):
         message_id: str = message["id"]
 
         def act() -> None:
-            if self.disposal is not None and self.disposal.done():
+            if self.agent.closed:  # type: ignore[attr-defined]
                 with pytest.raises(HarnessError, match="disposed"):
                     getattr(self.agent, how)(message)
                 return
