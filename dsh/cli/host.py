@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -128,6 +129,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     def prepare(root: Context) -> None:
         app_exit: AppExit = root["appExit"]
         signals.exit = app_exit
+        root.provide("runStartedAt", time.time_ns() // 1_000_000)
         root.provide("configuredAgentSessions", {})
         root.provide("prompted", {})
         root.provide("followFiles", launch.follow)

@@ -38,6 +38,9 @@ class Sink:
 
     def write_eof(self) -> None: ...
 
+    def is_closing(self) -> bool:
+        return False
+
 
 async def answers(pieces: list[bytes]) -> bytes:
     reader, sink = asyncio.StreamReader(), Sink()

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from dsh.interfaces.control import subscription
 from dsh.interfaces.control.client import FrameParser
 from dsh.interfaces.control.frames import parse_position
 from dsh.interfaces.control.messages import ApiError
+from dsh.interfaces.control.run_folder import find_entries
 from tests.cli.kit import TIMEOUT, Place
 from tests.interfaces.control_kit import DEMO, WAIT, Controlled, controlled, demo_place
 
@@ -244,3 +246,35 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(place: Place
         assert await control.daemon.finish() == 0
         assert "shutdown took longer" not in control.daemon.err
         writer.close()
+
+
+async def test_clients_that_leave_at_any_moment_are_no_error(place: Place) -> None:
+    async with controlled(place) as control:
+        whole = b"GET /api/stream HTTP/1.1\r\nHost: dsh\r\n\r\n"
+        for cut in (0, 1, 10, len(whole) - 1, len(whole)):
+            for _ in range(20):
+                _, writer = await asyncio.open_unix_connection(control.entry.socket)
+                writer.write(whole[:cut])
+                if cut % 2:
+                    writer.transport.abort()
+                writer.close()
+        await control.prompt("still there?")
+        await control.idle()
+        assert "failed" not in control.daemon.err
+
+
+async def test_a_control_row_that_changes_starts_anew_and_keeps_the_daemons_age(place: Place) -> None:
+    place.write("cordis.yml", DEMO + "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n")
+    async with controlled(place) as control, control.frames() as frames:
+        await frames.next()
+        text = (place.work / "cordis.yml").read_text("utf-8")
+        place.write("cordis.yml", text + "- {id: control, name: dsh-control, config: {port: 0}}\n")
+        applied = await control.daemon.config("applied")
+        assert applied["rows"] == ["control"]
+        with pytest.raises((StopAsyncIteration, httpx.TransportError)):
+            while True:
+                await frames.next()
+        (entry,) = find_entries(place.home)
+        assert entry.run_id != control.entry.run_id and entry.url is not None
+        assert entry.started_at == control.entry.started_at
+        assert (await place.dsh("send", control.main, "hello", "--wait")).code == 0

@@ -159,6 +159,8 @@ class Connection:
 
     def _write(self, event: Any) -> None:
         data = self._http.send(event)
+        if self._writer.is_closing():
+            raise _Left
         if data:
             self._writer.write(data)
 

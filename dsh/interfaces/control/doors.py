@@ -34,7 +34,10 @@ class SocketDoor:
         option = getattr(socket, "SO_PEERCRED", None)
         if option is None:
             return True  # the folder and the socket are closed to others
-        _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, option, 12))
+        try:
+            _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, option, 12))
+        except OSError:  # it has left already
+            return False
         return uid in (os.geteuid(), 0)
 
     def check(self, headers: Mapping[str, str]) -> None:

@@ -45,7 +45,7 @@ class Control(Service, name="control"):
         if self._port is None:
             self._port = config.port
         self.run_id = os.urandom(8).hex()
-        self.started_at = time.time_ns() // 1_000_000
+        self.started_at: int = ctx.get("runStartedAt") or time.time_ns() // 1_000_000
         self.url: str | None = None
         self.socket_path: str | None = None
         self.extra: list[Route] = []
