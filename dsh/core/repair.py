@@ -6,18 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dsh.cordis.jsonio import JsonObject, snapshot_json
+from dsh.core import texts
 from dsh.core.session_event import SessionEvent
 
 NOT_STARTED_CODE = "TOOL_NOT_STARTED"
-NOT_STARTED_TEXT = (
-    "The tool call was interrupted before the Harness recorded it as started. Retry it if it is still needed."
-)
-OUTCOME_UNKNOWN_CODE = "TOOL_OUTCOME_UNKNOWN"
-OUTCOME_UNKNOWN_TEXT = (
-    "The tool call was interrupted after it was recorded, but no result was durably recorded. Its outcome is unknown. "
-    "Decide whether to retry from the tool semantics: retry only if the operation is read-only or idempotent; if it "
-    "may have side effects, first verify external state or ask the user. Do not retry blindly."
-)
 
 
 def interrupted_turn_closers(events: Sequence[SessionEvent], seed_length: int = 0) -> list[SessionEvent]:
@@ -123,9 +115,9 @@ def interrupted_result(turn: int, step: int | None, call_id: str, started: bool,
     started: whether its `tool/call` was recorded.
     """
     if started:
-        text, name, code = OUTCOME_UNKNOWN_TEXT, "ToolOutcomeUnknownError", OUTCOME_UNKNOWN_CODE
+        text, name, code = texts.OUTCOME_UNKNOWN, "ToolOutcomeUnknownError", "TOOL_OUTCOME_UNKNOWN"
     else:
-        text, name, code = NOT_STARTED_TEXT, "ToolNotStartedError", NOT_STARTED_CODE
+        text, name, code = texts.NOT_STARTED, "ToolNotStartedError", NOT_STARTED_CODE
     block = {
         "type": "tool-result",
         "toolCallId": call_id,

@@ -38,6 +38,14 @@ VALUE_AND_CONTENT: Final = "tools/post-execute accept decision cannot replace bo
 VALUE_OF_FAILURE: Final = "tools/post-execute cannot replace the value of a failed result"
 VALUE_NOT_JSON: Final = "value is not lossless JSON"
 NO_OUTPUT: Final = "(no output)"
+NOT_STARTED: Final = (
+    "The tool call was interrupted before the Harness recorded it as started. Retry it if it is still needed."
+)
+OUTCOME_UNKNOWN: Final = (
+    "The tool call was interrupted after it was recorded, but no result was durably recorded. Its outcome is unknown. "
+    "Decide whether to retry from the tool semantics: retry only if the operation is read-only or idempotent; if it "
+    "may have side effects, first verify external state or ask the user. Do not retry blindly."
+)
 
 
 def unknown_tool(name: str, how: str | None = None) -> str:

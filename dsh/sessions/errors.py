@@ -85,8 +85,8 @@ class SessionFencedError(SessionPersistenceError):
 
     code = "SESSION_FENCED"
 
-    def __init__(self, session_id: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(texts.write_refused(session_id, why))
         self.session_id = session_id
 
 

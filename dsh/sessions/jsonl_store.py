@@ -227,7 +227,7 @@ class JsonlHold:
         fd, st = self._open(self.path)
         try:
             if st.st_size != log.size:
-                raise SessionFencedError(self.session_id, texts.log_changed(self.session_id))
+                raise SessionFencedError(self.session_id, texts.LOG_CHANGED)
             if log.torn:
                 self._store.logger.warning(
                     'session "%s": cut %d bytes of an interrupted write from the end of its log',
@@ -334,7 +334,7 @@ class JsonlHold:
         return len(there)
 
     def _gap(self, base: int) -> SessionFencedError:
-        return SessionFencedError(self.session_id, texts.tail_moved(self.session_id, self.stored, base))
+        return SessionFencedError(self.session_id, texts.tail_moved(self.stored, base))
 
     def _confirm(self, fd: int) -> None:
         """After a write under an expiring lease: it counts only if the log was still ours to write."""

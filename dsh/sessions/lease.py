@@ -121,16 +121,17 @@ def probe(directory: str) -> LeaseState:
     record = read_record(directory)
     if record.released:
         return LeaseState(record, False)
-    if record.ttl_ms is not None:
-        with contextlib.suppress(OSError):
-            age = _store_clock(directory) - os.stat(os.path.join(directory, RECORD_NAME)).st_mtime_ns
-            return LeaseState(record, age <= record.ttl_ms * 1_000_000)
-        # A directory we may not write to has no clock to ask; its local reading has to do.
-        with contextlib.suppress(OSError):
-            age = time.time_ns() - os.stat(os.path.join(directory, RECORD_NAME)).st_mtime_ns
-            return LeaseState(record, age <= record.ttl_ms * 1_000_000)
+    if record.ttl_ms is None:
+        return LeaseState(record, _lock_is_held(directory, record))
+    try:
+        now = _store_clock(directory)
+    except OSError:
+        now = time.time_ns()  # a directory we may not write to has no clock to ask
+    try:
+        age = now - os.stat(os.path.join(directory, RECORD_NAME)).st_mtime_ns
+    except OSError:
         return LeaseState(record, False)
-    return LeaseState(record, _lock_is_held(directory, record))
+    return LeaseState(record, age <= record.ttl_ms * 1_000_000)
 
 
 class Lease:
@@ -189,7 +190,7 @@ class Lease:
         except OSError as error:
             self._failed_renewals += 1
             if self._failed_renewals >= 2 or left <= 0:
-                raise SessionFencedError(self.session_id, texts.lease_expired(self.session_id)) from error
+                raise SessionFencedError(self.session_id, texts.LEASE_EXPIRED) from error
             return
         self._failed_renewals = 0
         self._renewed_at = begin
@@ -201,7 +202,6 @@ class Lease:
             return
         self.held = False
         self._leases.held.discard(self)
-        still_ours = True
         try:
             still_ours = self._record_identity == self._identity(os.stat(self._record_path))
         except OSError:
@@ -241,20 +241,20 @@ class Lease:
         """The error that says who holds the session now."""
         record = read_record(self.directory)
         if record.run_id is None or record.run_id == self._leases.holder.run_id:
-            return SessionFencedError(self.session_id, texts.lease_file_gone(self.session_id))
-        return SessionFencedError(self.session_id, texts.fenced(self.session_id, record.pid, record.host))
+            return SessionFencedError(self.session_id, texts.LEASE_FILES_GONE)
+        return SessionFencedError(self.session_id, texts.taken_over(record.pid, record.host))
 
 
 class Leases:
     """Acquires leases for one run of a backend.
 
-    mode: see LeaseMode. ttl_ms: time to live of an expiring lease. holder: this run.
+    mode: see LeaseMode. ttl_ms: time to live of an expiring lease.
     """
 
-    def __init__(self, mode: LeaseMode = "auto", ttl_ms: int = 15_000, holder: Holder | None = None) -> None:
+    def __init__(self, mode: LeaseMode = "auto", ttl_ms: int = 15_000) -> None:
         self.mode = mode
         self.ttl_ms = ttl_ms
-        self.holder = Holder.of_this_process() if holder is None else holder
+        self.holder = Holder.of_this_process()
         self.held: set[Lease] = set()
         self._guards_forks = False
 

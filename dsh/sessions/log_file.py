@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dsh.cordis.records import struct
+from dsh.core.bulk import collector_paused
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
 from dsh.sessions.errors import SessionCollisionError, SessionPersistenceCorruptionError
@@ -97,7 +97,7 @@ def _same_file(path: str, st: os.stat_result) -> bool:
 def read_log(path: str, session_id: str) -> StoredLog:
     """Read and decode a log file. Raises OSError, SessionPersistenceCorruptionError, SessionFormatUnsupportedError."""
     data, st = read_stable(path)
-    with _no_gc():
+    with collector_paused():
         log = decode_log(data, path, session_id)
     return StoredLog(log.header, log.events, log.keep, log.rewrite, len(data), path, revision_of(st))
 
@@ -153,18 +153,6 @@ def read_header(path: str, session_id: str, codec: FrameCodec | None = None) -> 
 
 def _headerless(head: bytes) -> str:
     return "the file holds no complete session header" if head else "the file is empty"
-
-
-@contextlib.contextmanager
-def _no_gc() -> Iterator[None]:
-    # A hundred thousand new containers make the cyclic collector walk them again and again, for half of the time.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

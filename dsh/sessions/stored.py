@@ -121,12 +121,11 @@ def list_stored(root: str, *, cache: HeaderCache | None = None) -> Listing:
         entry = StoredSession(header.id, header, path, st.st_size, st.st_mtime_ns, revision)
         if by_id.setdefault(entry.id, entry) is not entry:
             twice.add(entry.id)
-            _refuse_double(listing, entry, by_id[entry.id])
+            _refuse_double(listing, entry)
     known.clear()
     known.update(seen)
     for session_id in twice:
-        _refuse_double(listing, by_id[session_id], by_id[session_id])
-        del by_id[session_id]
+        _refuse_double(listing, by_id.pop(session_id))
     listing.sessions = sorted(by_id.values(), key=lambda entry: (-entry.modified_ns, entry.id))
     return listing
 
@@ -366,7 +365,7 @@ def _flat(path: str) -> str:
     return f"{path} stands in the flat layout that is no longer read"
 
 
-def _refuse_double(listing: Listing, entry: StoredSession, other: StoredSession) -> None:
+def _refuse_double(listing: Listing, entry: StoredSession) -> None:
     listing.unreadable.append(
         UnreadableSession(entry.id, entry.path, f"the id {entry.id!r} has logs in more than one project")
     )

@@ -286,7 +286,7 @@ async def test_a_fenced_write_ends_all_writing() -> None:
     bench.event()
     barrier = bench.log.barrier()
     assert barrier is not None
-    fenced = SessionFencedError("s", "taken over")
+    fenced = SessionFencedError("s", "it was taken over")
     await bench.finish(fenced)
     with pytest.raises(SessionFencedError):
         await barrier
