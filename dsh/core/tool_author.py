@@ -19,14 +19,14 @@ _KEYS = frozenset({"type", "oneOf", "properties", "required", "additionalPropert
 _AUTHOR_KEYS = _KEYS | frozenset(ANNOTATIONS)
 
 
-def compile_parameters(parameters: Mapping[str, Any], path: str = "parameters") -> FrozenDict:
+def compile_parameters(parameters: Mapping[str, Any]) -> FrozenDict:
     """The JSON Schema of an open argument object. Raises `JsonSchemaError` with every violation."""
-    return _compile({"type": "object", "properties": parameters}, path, is_root=True)
+    return _compile({"type": "object", "properties": parameters}, "parameters", is_root=True)
 
 
-def compile_value(schema: Mapping[str, Any], path: str = "output.schema") -> FrozenDict:
+def compile_value(schema: Mapping[str, Any]) -> FrozenDict:
     """The JSON Schema of one value. Raises `JsonSchemaError` with every violation."""
-    return _compile(schema, path, is_root=False)
+    return _compile(schema, "output.schema", is_root=False)
 
 
 def _compile(root: object, path: str, *, is_root: bool) -> FrozenDict:

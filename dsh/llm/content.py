@@ -34,18 +34,11 @@ def has_image(blocks: Sequence[Block]) -> bool:
     )
 
 
-def without_images(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages with each image replaced by a line that says what was left out.
-
-    The line depends on the attachment alone, so the request prefix stays the same from call to call. Messages without
-    an image are the same objects; without any image the sequence itself is returned.
-    """
-    fitting = [without_image(message) for message in messages]
-    return messages if all(now is before for now, before in zip(fitting, messages, strict=True)) else fitting
-
-
 def without_image(message: Message) -> Message:
-    """As `without_images`, for one message."""
+    """The message with each image replaced by a line that says what was left out; the same object without an image.
+
+    The line depends on the attachment alone, so the request prefix stays the same from call to call.
+    """
     content = message["content"]
     return _like(message, {**message, "content": _omit_images(content)}) if has_image(content) else message
 

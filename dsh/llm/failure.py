@@ -72,17 +72,9 @@ class LlmError(HarnessError):
         self.failure = failure
 
     @classmethod
-    def of(
-        cls,
-        code: str,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after_ms: float | None = None,
-        request_id: str | None = None,
-    ) -> LlmError:
+    def of(cls, code: str, message: str, *, status: int | None = None, request_id: str | None = None) -> LlmError:
         """The error for a failure given field by field."""
-        return cls(LlmFailure(message, code, status, retry_after_ms, request_id))
+        return cls(LlmFailure(message, code, status, request_id=request_id))
 
 
 def failure_of(error: BaseException) -> LlmFailure:

@@ -3,7 +3,7 @@
 import pytest
 
 from dsh.cordis.jsonio import FrozenDict
-from dsh.llm.content import is_token_delta, without_images
+from dsh.llm.content import is_token_delta, without_image
 from dsh.llm.message import (
     create_assistant_message,
     create_message,
@@ -72,12 +72,9 @@ def test_images_become_a_stable_line_and_untouched_messages_stay_the_same_object
     image = {"type": "image", "attachment": {"attachmentId": "sha256:0123456789abcdef"}}
     plain, picture = create_user_message("a"), create_user_message([image])
     nested = create_tool_result_message("c", [text_block("out"), image])
-    messages = [plain, picture, nested]
-    assert without_images([plain]) == [plain]
-    projected = without_images(messages)
+    projected = [without_image(message) for message in (plain, picture, nested)]
     line = "[image omitted because this model accepts text only; attachment sha256:01234567]"
     assert projected[0] is plain
     assert projected[1]["content"] == [text_block(line)] and projected[1]["id"] == picture["id"]
     assert projected[2]["content"][0]["content"] == [text_block("out"), text_block(line)]
     assert isinstance(projected[1], FrozenDict)
-    assert without_images(messages[:1]) is not messages and without_images([plain])[0] is plain
