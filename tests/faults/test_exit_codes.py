@@ -31,14 +31,15 @@ def last(done: Finished, form: str) -> tuple[Any, Any]:
     return line["status" if form == "json" else "reason"], line.get("error")
 
 
-FORMS = pytest.mark.parametrize("form", ["json", "stream-json"])
-COMMANDS = pytest.mark.parametrize(
-    "command", [["exec", "Hi"], ["run", "--prompt", "Hi", "--exit-when-idle"]], ids=["exec", "run"]
+EXEC, RUN = ["exec", "Hi"], ["run", "--prompt", "Hi", "--exit-when-idle"]
+RUNS = pytest.mark.parametrize(
+    ("command", "form"), [(EXEC, "json"), (EXEC, "stream-json"), (RUN, "json"), (RUN, "stream-json")], ids=str
 )
+SOME_RUNS = pytest.mark.parametrize(("command", "form"), [(EXEC, "json"), (RUN, "stream-json")], ids=str)
+"""Enough where the two do not differ."""
 
 
-@FORMS
-@COMMANDS
+@RUNS
 async def test_fault62_completed_and_provider_error(place: Place, command: list[str], form: str) -> None:
     async with MockLlmServer(["success", "auth_error"]) as server:
         place.model(server.url)
@@ -49,17 +50,16 @@ async def test_fault62_completed_and_provider_error(place: Place, command: list[
     assert (bad.code, reason, error["code"]) == (1, "error", "AUTH")
 
 
-@COMMANDS
-async def test_fault62_a_step_limit(place: Place, command: list[str]) -> None:
+@SOME_RUNS
+async def test_fault62_a_step_limit(place: Place, command: list[str], form: str) -> None:
     place.write("calls.patch.yml", "- {id: turn-limits, config: {maxStepsPerTurn: 2}}\n")
     async with MockLlmServer([LOOP], repeat_last=True) as server:
         place.model(server.url)
-        done = await place.dsh(*command, "--patch", "calls.patch.yml", "--output", "json")
-    assert (done.code, last(done, "json")[0]) == (1, "aborted") and "turn limit: 2 steps" in done.err
+        done = await place.dsh(*command, "--patch", "calls.patch.yml", "--output", form)
+    assert (done.code, last(done, form)[0]) == (1, "aborted") and "turn limit: 2 steps" in done.err
 
 
-@FORMS
-@COMMANDS
+@SOME_RUNS
 @pytest.mark.parametrize("moment", ["start", "turn"])
 async def test_fault62_aborted_by_a_signal(place: Place, command: list[str], form: str, moment: str) -> None:
     place.write(
@@ -97,8 +97,7 @@ BROKEN = {
 }
 
 
-@FORMS
-@COMMANDS
+@SOME_RUNS
 @pytest.mark.parametrize("what", BROKEN)
 async def test_fault62_a_bad_composition(place: Place, command: list[str], form: str, what: str) -> None:
     text, said = BROKEN[what]
@@ -129,13 +128,17 @@ async def test_fault62_a_bad_composition(place: Place, command: list[str], form:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 async def test_fault62_what_cannot_begin(place: Place, arguments: list[str], code: int, name: str) -> None:
-    for form in ("json", "stream-json"):
-        done = await place.dsh(*arguments, "--output", form)
-        reason, error = last(done, form)
-        assert (done.code, reason, error["code"]) == (code, "error", name)
-        assert error["message"] and error["message"].splitlines()[0] in done.err and "Traceback" not in done.err
-    text = await place.dsh(*arguments)
-    assert (text.code, text.out) == (code, "") and "Traceback" not in text.err
+    form = "json" if len(name) % 2 else "stream-json"
+    done = await place.dsh(*arguments, "--output", form)
+    reason, error = last(done, form)
+    assert (done.code, reason, error["code"]) == (code, "error", name)
+    assert error["message"] and error["message"].splitlines()[0] in done.err and "Traceback" not in done.err
+
+
+async def test_fault62_people_read_on_standard_error_why_nothing_began(place: Place) -> None:
+    for arguments, code in ((["resume", "nobody", "Hi"], 1), (["exec", "Hi", "--set", "nonsense"], 2)):
+        done = await place.dsh(*arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
 
 
 @pytest.mark.parametrize("flag", [["--no-such-flag"], ["--output", "xml"], ["--timeout", "soon"]], ids=" ".join)
@@ -155,8 +158,7 @@ def apply(ctx, config):
 """
 
 
-@FORMS
-@COMMANDS
+@SOME_RUNS
 async def test_fault62_a_run_that_raises_before_its_end_still_says_so(
     place: Place, command: list[str], form: str
 ) -> None:
