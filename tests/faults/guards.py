@@ -335,7 +335,7 @@ GUARDS: tuple[Guard, ...] = (
         "dsh/interfaces/stdio_jsonrpc.py",
         'chunk.split(b"\\n")',
         'chunk.decode("utf-8", "replace").encode().split(b"\\n")',
-        "tests/fuzz/test_protocols.py::test_any_lines_are_answered_once_each_however_they_are_cut",
+        "tests/fuzz/test_protocols.py::test_fault02_a_character_of_a_frame_may_arrive_byte_by_byte",
     ),
     _guard(
         8,

@@ -265,8 +265,22 @@ async def test_what_cannot_be_edited(tmp_path: Path, arguments: dict[str, Any], 
         (b"\xef\xbb\xbfone\ntwo\n", "one", "1", b"\xef\xbb\xbf1\ntwo\n"),
         (b"one\ntwo", "two", "2", b"one\n2"),
         (b"one\rtwo\r", "two", "2", b"one\r2\r"),
+        (b"one\rtwo\r", "two", "2\n3", b"one\r2\r3\r"),
+        (b"one\r\ntwo\nthree\r\n", "two", "2\n3", b"one\r\n2\r\n3\nthree\r\n"),
+        (b"one\ntwo\r\nthree\n", "two", "2\n3", b"one\n2\n3\r\nthree\n"),
+        (b"\xef\xbb\xbfone\r\ntwo", "two", "two\nthree", b"\xef\xbb\xbfone\r\ntwo\r\nthree"),
     ],
-    ids=["crlf", "mixed", "bom", "no-final-newline", "cr-only"],
+    ids=[
+        "crlf",
+        "mixed",
+        "bom",
+        "no-final-newline",
+        "cr-only",
+        "cr-only-longer",
+        "mixed-crlf-longer",
+        "mixed-lf-longer",
+        "bom-crlf-end-longer",
+    ],  # fmt: skip
 )
 async def test_f48_b03p_only_the_edited_bytes_differ(
     tmp_path: Path, content: bytes, old: str, new: str, expected: bytes

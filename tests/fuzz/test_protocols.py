@@ -361,3 +361,11 @@ def test_a_server_answers_any_requests_and_stays_usable(kind: str) -> None:
         assert not served.app.is_over
     finally:
         served.close()
+
+
+def test_fault02_a_character_of_a_frame_may_arrive_byte_by_byte() -> None:
+    said = "你好，世界 😀 \u2028 ça va"
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "echo", "params": {"text": said}}
+    data = json.dumps(frame, ensure_ascii=False).encode() + b"\n"
+    (answered,) = serve([bytes([byte]) for byte in data], True)
+    assert answered["result"]["params"] == {"text": said}
