@@ -274,6 +274,18 @@ async def test_a_session_that_nobody_has_open_is_printed_from_its_log(place: Pla
     assert "> remember\n" in (await place.dsh("tail", control.main)).out
 
 
+async def test_following_ends_with_the_reader_of_its_output(place: Place) -> None:
+    async with controlled(place) as control:
+        await control.prompt("hello")
+        await control.idle()
+        line = f"{PYTHON} -m dsh.cli.main tail main --from 0 | head -n 1"
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-c", line, cwd=place.work, env=place.env, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(shell.communicate(), TIMEOUT)
+        assert out == b"> hello\n"
+
+
 async def test_following_goes_on_when_the_daemon_is_back(place: Place) -> None:
     place.write("cordis.yml", DEMO.replace("- id: main", "- {id: main, sessionId: steady}"))
     async with controlled(place) as control:

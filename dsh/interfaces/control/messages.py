@@ -10,8 +10,6 @@ from urllib.parse import parse_qs, unquote_to_bytes
 from dsh.cordis.jsonio import JsonDecodeError, decode, encode
 from dsh.cordis.records import record, struct
 
-MAX_PAGE = 5000
-
 
 class ApiError(Exception):
     """An answer that is no success: HTTP status, a code for programs, a sentence, and details."""
