@@ -358,10 +358,7 @@ class Driver:
             self.session.append("step/end", where)
 
     def _answer_open_calls(self, turn: Turn, step_start: int) -> None:
-        """Give the calls of a step that broke off the result they would get after a crash.
-
-        A call without one would make every later request of the session invalid.
-        """
+        """Give the calls of a step that broke off the result of a crash: without one no later request is valid."""
         session = self.session
         for call_id, call in open_step(session.events[step_start:])[1].items():
             data = interrupted_result(turn.number, turn.step, call_id, call is not None, session.seq)

@@ -426,7 +426,7 @@ def _refusal(session_id: str, directory: str, before: LeaseRecord | None = None)
 
     before: what the record said when we still thought that the lease is free.
     """
-    for _ in range(20):
+    for _ in range(200):  # on a busy machine
         record = read_record(directory)
         if not record.released and record != before and _may_live(record):
             return record.refusal(session_id)
