@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DSH = [sys.executable, "-m", "dsh.cli.main"]
@@ -46,8 +47,8 @@ class Place:
 
     def spawn(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a process in the workspace."""
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": self.work, **options}
-        return subprocess.Popen(command, env=self.env, **options)
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, env=self.env, cwd=self.work, **quiet | options)
 
 
 @contextmanager
@@ -75,8 +76,11 @@ class Model:
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode().strip()
 
-    def next_request(self) -> float:
-        """When the next request arrived; its size is `body_size` then."""
+    def next_request(self, sender: subprocess.Popen[bytes]) -> float:
+        """When the next request of `sender` arrived; its size is `body_size` then."""
+        while not select.select([self._process.stdout], [], [], 1)[0]:
+            if sender.poll() is not None:
+                raise RuntimeError(f"it left with exit code {sender.returncode} instead of asking the model")
         at, size = self._line().split()
         self.body_size = int(size)
         return float(at)
@@ -91,7 +95,8 @@ def model(where: Place, script: Sequence[Any], bodies: Path | None = None) -> It
     file = where.root / "script.json"
     file.write_text(json.dumps(script), "utf-8")
     more = [] if bodies is None else [str(bodies)]
-    process = where.spawn([sys.executable, str(REPOSITORY / "benchmarks" / "_model.py"), str(file), *more])
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "_model.py"), str(file), *more]
+    process = where.spawn(command, bufsize=0)  # no buffer in which a line could hide from `select`
     try:
         server = Model(process)
         where.env |= {"DEEPSEEK_BASE_URL": server.url, "DEEPSEEK_API_KEY": "bench"}
@@ -127,24 +132,36 @@ def best(costs: Sequence[Cost]) -> Cost:
 
 
 def cpu_of(pid: int) -> float:
-    """Processor seconds that a live process has used, all threads (Linux only; 0 elsewhere)."""
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-    except (OSError, ValueError):
+    """Processor seconds that a live process has used, ended threads included (Linux only; 0 elsewhere)."""
+    if not sys.platform.startswith("linux"):
         return 0.0
+    return time.clock_gettime((~pid << 3) | 2)  # the clock that clock_getcpuclockid(3) gives
 
 
-class Table:
-    """Prints lines of work, measured value, target and whether it holds."""
+class Row(NamedTuple):
+    """A line of the table: the work, what it was measured to take, how that compares, and whether the target holds.
 
-    def __init__(self, title: str) -> None:
-        print(title)
-        self.missed = 0
+    ratio: to whatever `target` or `work` names. A row without a target only informs.
+    """
 
-    def line(self, work: str, measured: str, ratio: float | None = None, target: str = "", held: bool = True) -> None:
-        """One line; ``ratio`` is to whatever ``target`` or ``work`` names."""
-        self.missed += not held
-        shown = "" if ratio is None else f"{ratio:.2f}x"
-        verdict = "" if not target else "ok" if held else "MISSED"
-        print(f"  {work:58} {measured:>12} {shown:>8}  {target:34} {verdict}".rstrip(), flush=True)
+    work: str
+    measured: str
+    ratio: float | None = None
+    target: str = ""
+    held: bool = True
+
+
+def show(row: Row) -> None:
+    """Print one line."""
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
+    verdict = "" if not row.target else "held" if row.held else "MISSED"
+    print(f"  {row.work:62} {row.target:30} {row.measured:>20} {ratio:>7}  {verdict}".rstrip(), flush=True)
+
+
+def script(rows: Callable[[bool], Iterable[Row]]) -> NoReturn:
+    """What every script here does when it is run: measure (less with ``--quick``), print, exit with the misses."""
+    missed = 0
+    for row in rows("--quick" in sys.argv[1:]):
+        show(row)
+        missed += not row.held
+    sys.exit(missed)

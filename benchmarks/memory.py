@@ -1,15 +1,18 @@
-"""Memory: the peak of a short run, and what an idle agent holds.
+"""Memory: the peak of a short run and of one that streams 100,000 chunks, and what an idle agent holds.
 
-python benchmarks/memory.py [AGENTS]
+python benchmarks/memory.py [--quick]
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
-from _kit import DSH, Table, best, model, place, run
+from _kit import DSH, Place, Row, best, model, place, run, script
+from stream import script_of
 
+CHUNKS = 100_000
 LIBRARIES = "import typer, yaml, schema, httpx, anyio, watchfiles"
 CROWD = """
 import asyncio, gc, os
@@ -38,31 +41,37 @@ def apply(ctx: Context, config, agents: Agents) -> None:
 """
 
 
-def main(agents: int) -> int:
-    """Measure and print; the number of missed targets."""
+def rows(quick: bool) -> Iterator[Row]:
+    """Measure."""
+    rounds = 1 if quick else 3
     with place() as where, model(where, ["success"]):
         config = where.starter()
         once = [*DSH, "run", str(config), "--prompt", "hello", "--exit-when-idle"]
         task = [*DSH, "exec", "hello", "--config", str(config)]
         run(where, once)  # fills the bytecode cache
-        table = Table("memory, the least of three runs")
-        base = best([run(where, [sys.executable, "-c", LIBRARIES]) for _ in range(3)]).peak
-        table.line(LIBRARIES, f"{base:.1f} MB")
-        for name, command in (("dsh run, one short turn", once), ("dsh exec, one short turn", task)):
-            peak = best([run(where, command) for _ in range(3)]).peak
-            table.line(name, f"{peak:.1f} MB", peak / base, "< 70 MB", peak < 70)
-        if not sys.platform.startswith("linux"):
-            return table.missed
-        out = where.root / "out"
-        where.env |= {"BENCH_OUT": str(out), "BENCH_AGENTS": str(agents)}
-        where.write("crowd.py", CROWD)
-        config.write_text(config.read_text("utf-8") + "- {id: crowd, name: ./crowd.py}\n", "utf-8")
-        command = [*DSH, "run", str(config), "--no-watch"]
-        subprocess.run(command, env=where.env, cwd=where.work, check=True, capture_output=True, timeout=120)
-        each = float(out.read_text())
-        table.line(f"an idle agent of {agents}", f"{each:.1f} KB", None, "< 100 KB", each < 100)
-    return table.missed
+        base = best([run(where, [sys.executable, "-c", LIBRARIES]) for _ in range(rounds)]).peak
+        for name, command in (("dsh run", once), ("dsh exec", task)):
+            peak = best([run(where, command) for _ in range(rounds)]).peak
+            yield Row(f"peak memory of a short run, {name}", f"{peak:.0f} MB", peak / base, "< 70 MB", peak < 70)
+        with model(where, script_of(CHUNKS, 16)):
+            peak = best([run(where, [*once, "--no-watch"]) for _ in range(rounds)]).peak
+        yield Row(f"peak memory after {CHUNKS:,} chunks", f"{peak:.0f} MB", peak / base, "< 160 MB", peak < 160)
+        if sys.platform.startswith("linux"):
+            agents = 200 if quick else 1000
+            each = crowd(where, agents)
+            yield Row(f"one of {agents:,} idle agents in a process", f"{each:.1f} KB", None, "< 100 KB", each < 100)
+
+
+def crowd(where: Place, agents: int) -> float:
+    """KB that an idle agent holds, on average."""
+    out, config = where.root / "out", where.work / "cordis.yml"
+    where.env |= {"BENCH_OUT": str(out), "BENCH_AGENTS": str(agents)}
+    where.write("crowd.py", CROWD)
+    config.write_text(config.read_text("utf-8") + "- {id: crowd, name: ./crowd.py}\n", "utf-8")
+    command = [*DSH, "run", str(config), "--no-watch"]
+    subprocess.run(command, env=where.env, cwd=where.work, check=True, capture_output=True, timeout=120)
+    return float(out.read_text())
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
+    script(rows)
