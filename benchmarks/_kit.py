@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-DSH = [sys.executable, "-m", "dsh.cli.main"]
+DSH = [sys.executable, "-m", "dsh.cli.start"]
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Place:
 
     def spawn(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a process in the workspace."""
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         return subprocess.Popen(command, env=self.env, cwd=self.work, **quiet | options)
 
 
@@ -78,6 +78,7 @@ class Model:
 
     def next_request(self, sender: subprocess.Popen[bytes]) -> float:
         """When the next request of `sender` arrived; its size is `body_size` then."""
+        assert self._process.stdout is not None
         while not select.select([self._process.stdout], [], [], 1)[0]:
             if sender.poll() is not None:
                 raise RuntimeError(f"it left with exit code {sender.returncode} instead of asking the model")

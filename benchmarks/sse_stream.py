@@ -97,9 +97,9 @@ async def parse(count: int) -> None:
     slices = [EVENT * 8] * (count // 8) + [EVENT * (count % 8) + END]
     parser, reader, reply = SseParser(), CompletionReader(), BlockAssembler()
     for slice_ in slices:
-        for event in parser.feed(slice_):
-            if event.data != b"[DONE]":
-                for chunk in reader.push(orjson.loads(event.data)):
+        for _, data in parser.feed(slice_):
+            if data != b"[DONE]":
+                for chunk in reader.push(orjson.loads(data)):
                     reply.push(chunk)
     for chunk in reader.close():
         reply.push(chunk)
