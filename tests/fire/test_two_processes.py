@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
+from dsh.sessions.errors import SessionLockedError
+from dsh.sessions.lease import probe
 from tests.cli.kit import Place
 from tests.fire.home import bash, composition, log_path, stored, until
 from tests.fire.judge import entered_ids, fault_of_body, judge_log
 from tests.fire.stepping import count
 from tests.sessions.helpers import Child, header, log_of, store_at
 
-EXPIRY = ", lease: expiry, leaseTtlMs: 1200, leaseRenewMs: 300"
+
+EXPIRY = ", lease: expiry, leaseTtlMs: 3000, leaseRenewMs: 300"
 STEADY = "[{id: main, sessionId: steady}]"
 WAIT = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"
 
@@ -32,6 +35,10 @@ REFUSAL = (
 
 def refusal(pid: int) -> str:
     return REFUSAL.format(pid=pid, host=re.escape(os.uname().nodename))
+
+
+def lease_is_held(place: Place) -> bool:
+    return probe(str(log_path(place, "steady").parent)).locked
 
 
 @pytest.fixture
@@ -79,9 +86,9 @@ async def test_a_holder_paused_past_its_lease_and_woken_writes_nothing_more(plac
             if when == "in a tool":
                 await until(lambda: (place.work / "pid").exists(), "the body's start")
             old.signal(signal.SIGSTOP)
-            early = await place.dsh("resume", "steady", "too early")
-            assert early.code == 1 and re.search(refusal(old.process.pid), early.err), early.err
-            await asyncio.sleep(1.5)
+            with pytest.raises(SessionLockedError, match=refusal(old.process.pid)):
+                store_at(place.home / "sessions", lease="expiry").hold("steady", None)
+            await until(lambda: not lease_is_held(place), "the end of the lease")
             new = await place.dsh("resume", "steady", "second", "--output", "json")
             assert new.code == 0, new.err
             log = log_path(place, "steady").read_bytes()
