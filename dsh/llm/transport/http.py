@@ -11,7 +11,7 @@ import importlib.util
 import ipaddress
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -117,6 +117,8 @@ class Reply:
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._deadline = deadline
+        self.progressed: Callable[[], None] = deadline.event
+        """A piece of the reply has come: the progress clock starts anew."""
         self._where = where
         encoded = response.headers.get("content-encoding", "identity") != "identity"
         self._slices: AsyncIterator[bytes] = response.aiter_bytes() if encoded else response.aiter_raw()
@@ -158,10 +160,6 @@ class Reply:
             if events := parser.feed(slice_):
                 yield events
             slice_ = await self._next()
-
-    def progressed(self) -> None:
-        """A piece of the reply has come: the progress clock starts anew."""
-        self._deadline.event()
 
     async def drain(self, seconds: float = 0.25) -> None:
         """Read what follows the last event, briefly: a reply read to its end leaves the connection for the next."""
