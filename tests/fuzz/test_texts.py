@@ -1,4 +1,4 @@
-"""Other texts from outside: environment files, error answers of providers, and config files that are edited in place."""
+"""Other texts from outside: environment files, error answers of providers, config files that are edited in place."""
 
 from __future__ import annotations
 
