@@ -22,7 +22,6 @@ from tests.fire.judge import entered_ids, fault_of_body, judge_log
 from tests.fire.stepping import count
 from tests.sessions.helpers import Child, header, log_of, store_at
 
-
 EXPIRY = ", lease: expiry, leaseTtlMs: 3000, leaseRenewMs: 300"
 STEADY = "[{id: main, sessionId: steady}]"
 WAIT = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done"
