@@ -51,7 +51,8 @@ class ToolDefinition:
     `execute(args, exec)` may be a coroutine function or a plain one (which then runs on the event loop's thread); it
     returns the value, not blocks. A definition made by hand validates its own arguments. `finalize_content(exec,
     result)` has the last word on the content (None keeps it). `timeout_ms` is enforced by the timeout policy.
-    `is_concurrency_safe(args)` lets a call overlap others by answering exactly `True`.
+    `is_concurrency_safe(args)` lets a call overlap others by answering exactly `True`. `hears_abort` False says that
+    the body cannot look at `exec.signal`: its task is cancelled when the call is aborted.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ToolDefinition:
     is_concurrency_safe: Classifier | None = None
     present_call: CallPresenter | None = None
     present_result: ResultPresenter | None = None
+    hears_abort: bool = True
 
 
 class ToolExtras(TypedDict, total=False):
@@ -74,6 +76,7 @@ class ToolExtras(TypedDict, total=False):
     is_concurrency_safe: Classifier | bool | None
     present_call: CallPresenter | None
     present_result: ResultPresenter | None
+    hears_abort: bool
 
 
 def define_tool(
@@ -115,6 +118,7 @@ def checked_tool(
         is_concurrency_safe=_classifier(schema, extras.get("is_concurrency_safe")),
         present_call=_soft(schema, extras.get("present_call")),
         present_result=_soft(schema, extras.get("present_result")),
+        hears_abort=extras.get("hears_abort", True),
     )
 
 

@@ -55,8 +55,9 @@ def tool(
     """Make a tool of a function: `@tool` or `@tool(timeout_ms=5000)`.
 
     Each parameter is an argument with a schema from its hint; a default makes it optional; `Annotated[T, "text"]` or
-    the docstring describes it. A parameter hinted `ToolRun` receives `exec` instead. A single parameter `args` hinted
-    with a TypedDict or dataclass takes all arguments at once. The docstring's first part describes the tool. Presenters
+    the docstring describes it. A parameter hinted `ToolRun` receives `exec` instead, with its `signal`; an async
+    function without one is cancelled like any task when its call is aborted. A single parameter `args` hinted with a
+    TypedDict or dataclass takes all arguments at once. The docstring's first part describes the tool. Presenters
     and the classifier get the raw argument object. Raises `HintError` for what no schema can express.
     """
     if function is not None:
@@ -71,6 +72,7 @@ def tool_from(function: Callable[..., Any], options: ToolOptions) -> ToolDefinit
     hints = resolve_hints(function, where)
     about, parameter_docs = split_docstring(inspect.getdoc(function) or "")
     call = _signature(function, hints, parameter_docs, where)
+    extras: ToolOptions = {"hears_abort": call.exec_name is not None, **options}
     returns, has_dataclass = _output(options.get("output"), hints, where)
     return checked_tool(
         name,
@@ -78,7 +80,7 @@ def tool_from(function: Callable[..., Any], options: ToolOptions) -> ToolDefinit
         freeze_schema(object_schema(call.fields, closed=False), "parameters"),
         returns,
         _body(function, call, has_dataclass),
-        options,
+        extras,
     )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from dsh.cordis import AbortSignal, Context
+from dsh.cordis import AbortError, AbortSignal, Context
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import FrozenDict, FrozenList, NotJsonError, snapshot_json
 from dsh.cordis.records import identity_record
@@ -58,6 +58,9 @@ class RegisteredTool:
     schema: FrozenDict
     output_schema: FrozenDict
 
+
+STOP_SECONDS: Final = 10.0
+"""How long a body may go on after its call was aborted, before its task is cancelled, and again."""
 
 _ABORTED = ToolResult.failure(texts.ABORTED, info={"name": "AbortError", "code": "ABORTED"})
 ABORTED_BEFORE_DISPATCH = ToolResult.failure(
@@ -405,17 +408,36 @@ class ToolExecution:
 async def _in_own_task(definition: ToolDefinition, run: ToolRun) -> tuple[Any, BaseException | None]:
     """Run the body in a task of its own and wait for it, whatever happens: its value, or what it raised.
 
-    A cancellation of the waiting task reaches the body; it is raised here after the body has ended.
+    A cancellation of the waiting task reaches the body; it is raised here after the body has ended. A body that goes on
+    although its call is aborted has its task cancelled: at once if it could not hear of the abort.
     """
     host = asyncio.current_task()
     before = cancel_count()
-    task = asyncio.get_running_loop().create_task(_run_body(definition, run), name=f"tool {run.name} {run.call_id}")
+    loop = asyncio.get_running_loop()
+    signal = run.signal
+    task = loop.create_task(_run_body(definition, run), name=f"tool {run.name} {run.call_id}")
+    timer: asyncio.TimerHandle | None = None
+
+    def stop() -> None:
+        nonlocal timer
+        task.cancel()
+        timer = loop.call_later(STOP_SECONDS, stop)
+
+    def on_abort() -> None:
+        nonlocal timer
+        timer = loop.call_later(STOP_SECONDS if definition.hears_abort else 0, stop)
+
+    undo = signal.on_abort(on_abort)
     try:
         outcome = await task
     except asyncio.CancelledError as error:
         if stops_host(error, before):
             raise
-        return None, error
+        return None, AbortError(texts.ABORTED, signal.reason) if signal.aborted else error
+    finally:
+        undo()
+        if timer is not None:
+            timer.cancel()
     if host is not None and host.cancelling() > before:
         raise asyncio.CancelledError
     return outcome

@@ -123,6 +123,55 @@ async def test_b37_a_body_that_ignores_the_abort_is_awaited() -> None:
         assert notes(result) == ["kept"] and not result.concludes_turn and result.value is None
 
 
+async def test_b37b_a_function_that_cannot_hear_of_the_abort_is_cancelled() -> None:
+    async with stage() as s:
+        started, undone = asyncio.Event(), asyncio.Event()
+
+        @s.tools.tool
+        async def never() -> str:
+            """Wait for ever."""
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                undone.set()
+            return ""
+
+        controller = AbortController()
+        call = asyncio.ensure_future(s.call("never", signal=controller.signal))
+        await started.wait()
+        controller.abort("user")
+        result = await asyncio.wait_for(call, 5)
+        assert words(result) == "Error: tool call aborted" and code(result) == DURING and undone.is_set()
+
+
+async def test_b37c_a_body_that_goes_on_after_the_abort_is_cancelled_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dsh.core.tool_pipeline.STOP_SECONDS", 0.02)
+    async with stage() as s:
+        started = asyncio.Event()
+        swallowed: list[str] = []
+
+        async def body(args: Any, exec: ToolRun) -> str:
+            started.set()
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if len(swallowed) == 2:
+                        raise
+                    swallowed.append("again")
+
+        s.tools.register(make(body=body))
+        controller = AbortController()
+        call = asyncio.ensure_future(s.call(signal=controller.signal))
+        await started.wait()
+        controller.abort("user")
+        result = await asyncio.wait_for(call, 5)
+        assert words(result) == "Error: tool call aborted" and code(result) == DURING and len(swallowed) == 2
+
+
 async def test_b38_a_body_that_fails_after_the_abort_speaks_for_itself() -> None:
     async with stage() as s:
         controller = AbortController()
