@@ -28,7 +28,8 @@ class _Seen(NamedTuple):
 class OutgoingHistory:
     """Prepares conversations for one adapter.
 
-    `owns(provider)` says whether a note of that provider is the adapter's own; call `forget` when its answers change.
+    `owns(provider)` says whether a note of that provider is the adapter's own; call `forget` when its answers change,
+    `close` when a session ends.
     """
 
     __slots__ = ("_owns", "_seen")
@@ -40,6 +41,11 @@ class OutgoingHistory:
     def forget(self) -> None:
         """Look at everything anew."""
         self._seen.clear()
+
+    def close(self, session_id: str) -> None:
+        """A session is over: nothing of its conversation is kept."""
+        for images in (True, False):
+            self._seen.pop((session_id, images), None)
 
     def prepare(self, request: LlmRequest, *, images: bool) -> Sequence[Message]:
         """The messages of `request` as the adapter may have them; the very same ones wherever nothing has to change."""

@@ -150,6 +150,11 @@ class Llm(Service, name="llm"):
         self._registrations: list[_Registration] = []
         self._owners: dict[str, _Registration] = {}
         self._directory = Directory(self._announce)
+        ctx.on("session/disposed", self._session_closed, global_=True)
+
+    def _session_closed(self, event: Any) -> None:
+        for registration in self._registrations:
+            registration.history.close(event.session.id)
 
     # Registration
 

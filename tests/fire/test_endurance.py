@@ -165,7 +165,7 @@ def apply(ctx, config, agents: Agents):
 
 @pytest.mark.timeout(3600)
 async def test_f61_sessions_one_after_another_in_one_daemon_then_idle(tmp_path: Path) -> None:
-    sessions, steps = (count(10), 200) if LONG else (24, 12)
+    sessions, steps = (count(10), 200) if LONG else (24, 40)
     place = Place.make(tmp_path)
     place.write("soak.py", SOAK)
     place.write("notes.txt", "a line of text\n" * 40)
@@ -205,4 +205,4 @@ async def test_f61_sessions_one_after_another_in_one_daemon_then_idle(tmp_path: 
         assert process.returncode == 0, said.decode()
     assert done == sessions * (steps + 1), said.decode()
     samples = [json.loads(line) for line in (place.work / "samples").read_text().splitlines()]
-    told(f"{sessions} sessions of {steps} steps", judge_level(samples))
+    told(f"{sessions} sessions of {steps} steps", judge_level(samples, objects=0.005))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dsh.cordis.jsonio import FrozenDict
+from dsh.core.agent import AgentOptions, CreateAgentOptions
 from dsh.llm.call_config import CallConfig
 from dsh.llm.message import create_assistant_message, create_user_message, freeze_message
 from dsh.llm.outgoing import OutgoingHistory
 from dsh.llm.types import LlmRequest, Message
+from tests.core.kit import spine, text_reply
 
 CONFIG = CallConfig("own", "m")
 
@@ -58,6 +60,26 @@ def test_a_session_that_goes_on_is_looked_at_only_where_it_is_new() -> None:
         assert len(sent) == number and "replayState" not in sent[0]["source"]
         messages.append(noted("own", str(number)))
     assert len(owners.asked) == 49
+
+
+def test_a_closed_session_leaves_nothing_behind() -> None:
+    history = OutgoingHistory(Owners("own"))
+    for session_id in ("s", "other"):
+        for images in (True, False):
+            history.prepare(request([freeze_message(create_user_message("hi"))], session_id), images=images)
+    history.close("s")
+    assert [key[0] for key in history._seen] == ["other", "other"]
+
+
+async def test_the_service_hears_of_a_session_that_is_closed() -> None:
+    async with spine([text_reply("ok")]) as s:
+        handle = await s.agents.create(CreateAgentOptions("a", agent_options=AgentOptions("test", "m")))
+        handle.agent.followup(create_user_message("hi"))
+        await handle.agent.when_idle()
+        (registration,) = s.llm._registrations
+        assert registration.history._seen
+        await handle.dispose()
+        assert not registration.history._seen
 
 
 def test_a_rewritten_history_is_looked_at_anew() -> None:
