@@ -29,6 +29,7 @@ def send(
 
     from dsh.interfaces.control.client import DaemonGoneError, find_agent
     from dsh.interfaces.control.following import PromptWatch
+    from dsh.interfaces.terminal_text import printable
 
     if text == "-":
         text = sys.stdin.read()
@@ -52,7 +53,7 @@ def send(
     if as_json:
         typer.echo(json.dumps({**sent, "status": watch.status, "output": watch.output, "error": watch.error}))
     elif watch.output or watch.status == "completed":
-        typer.echo(watch.output)
+        typer.echo(printable(watch.output) if sys.stdout.isatty() else watch.output)
     if watch.error is not None:
         fail(f"{watch.error['code']}: {watch.error['message']}")
     if watch.status == "discarded":
