@@ -168,6 +168,15 @@ async def no_task_left() -> AsyncIterator[None]:
     assert not survivors, survivors
 
 
+async def deaf(event: asyncio.Event) -> None:
+    """Wait for the event, whatever else happens: a body that listens neither to its signal nor to a cancellation."""
+    while not event.is_set():
+        try:
+            await event.wait()
+        except asyncio.CancelledError:
+            pass
+
+
 async def mount_companions(root: Context) -> None:
     """The invariant companions: log rules, agent states, and each request rebuilt from the log."""
     from dsh.core import agent_invariant, invariants, loop_invariant, session_invariant

@@ -29,6 +29,7 @@ from dsh.settings import memory
 from tests.core.kit import (
     Entry,
     ScriptedAdapter,
+    deaf,
     mount_companions,
     no_task_left,
     of_type,
@@ -182,7 +183,7 @@ async def test_b65_a_reload_waits_for_an_old_agent_that_is_still_leaving(tmp_pat
         async def stuck() -> str:
             """Does not stop."""
             started.set()
-            await go.wait()
+            await deaf(go)
             return "late"
 
         old = d.agent()
@@ -562,7 +563,7 @@ async def test_a_stuck_agent_holds_the_end_up_only_once(tmp_path: Path) -> None:
         async def stuck() -> str:
             """Does not stop."""
             started.set()
-            await go.wait()
+            await deaf(go)
             return "late"
 
         agent = d.agent()

@@ -16,7 +16,7 @@ from dsh.core.agents import Agents
 from dsh.core.seams import SessionPersistence
 from dsh.core.session_store import SessionCreated, SessionDisposed, SessionPreparation
 from dsh.core.tools import ToolRun
-from tests.core.kit import Spine, of_type, spine, text_reply, tool_reply, types
+from tests.core.kit import Spine, deaf, of_type, spine, text_reply, tool_reply, types
 from tests.core.test_loop_errors_cancel import balanced, end
 from tests.core.test_loop_turns import add_tool, say, texts_of
 
@@ -378,7 +378,7 @@ async def test_a_body_that_never_ends_holds_disposal_up_no_longer_than_the_runti
 
         async def body() -> None:
             started.set()
-            await go.wait()
+            await deaf(go)
 
         add_tool(s, "stuck", body)
         agent.followup(say("go"))

@@ -105,12 +105,12 @@ class ThreadGate:
 
         self.entered = threading.Event()
         self.open = threading.Event()
-        self.done = False
+        self.finished = threading.Event()
 
     def work(self) -> None:
         self.entered.set()
         self.open.wait(PATIENCE)
-        self.done = True
+        self.finished.set()
 
 
 async def test_fault16_what_a_thread_still_answers_after_the_cancel_is_discarded_and_that_is_said(
@@ -125,7 +125,8 @@ async def test_fault16_what_a_thread_still_answers_after_the_cancel_is_discarded
             life.agent.cancel({"kind": "user"})
             await asyncio.sleep(0)
             gate.open.set()
-            assert (await life.quiet())["kind"] == "aborted" and gate.done
+            assert (await life.quiet())["kind"] == "aborted"
+            await asyncio.to_thread(gate.finished.wait, PATIENCE)
             ((result,),) = life.results().values()
             assert result["error"]["code"] == "ABORTED" and "late answer" not in str(result)
             assert await life.prompt("next") == {"kind": "completed"}
