@@ -32,6 +32,7 @@ def exec_(
     cwd: Annotated[Path | None, typer.Option(help="Work in this folder.")] = None,
     model: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="Model instead of the default.")] = None,
     session: Annotated[str | None, typer.Option(help="Continue this session: id or unique beginning.")] = None,
+    fork: Annotated[bool, typer.Option("--fork", help="With --session: continue on a copy of it.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Cancel the run after this many seconds.")] = None,
     output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
 ) -> None:
@@ -50,7 +51,15 @@ def exec_(
             from dsh.cli.session_place import sessions_of
             from dsh.cli.sessions import find
 
-            session_id = find(session, sessions_of(chosen, patches, set_ or ())).id
+            root = sessions_of(chosen, patches, set_ or ())
+            entry = find(session, root)
+            if fork:
+                from dsh.cli.copies import copy_of
+
+                entry = copy_of(entry, root)
+            session_id = entry.id
+        elif fork:
+            fail("--fork copies a session and needs --session", 2)
         raise typer.Exit(run_task(line, chosen, task, patches, set_ or (), output, model, session_id, timeout))
 
 

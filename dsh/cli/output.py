@@ -20,8 +20,15 @@ class CommandFailed(typer.Exit):
 
 def fail(message: str, code: int = 1, name: str | None = None) -> NoReturn:
     """Print ``dsh: message`` on standard error and leave with ``code``; `name` is the failure's word for programs."""
-    typer.echo(f"dsh: {message}", err=True)
+    tell(message)
     raise CommandFailed(message, code, name)
+
+
+def tell(text: str) -> None:
+    """Print ``dsh: text`` on standard error, without the control characters that others may have put into it."""
+    from dsh.interfaces.terminal_text import printable
+
+    typer.echo(f"dsh: {printable(text)}", err=True)
 
 
 def print_json(value: Any) -> None:
@@ -32,7 +39,10 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> None:
-    """Columns as wide as their longest cell; the last one is not padded."""
+    """Columns as wide as their longest cell; the last one is not padded. Control characters are spelled out."""
+    from dsh.interfaces.terminal_text import spelled
+
+    rows = [tuple(spelled(cell) for cell in row) for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     for row in [header, *rows]:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]

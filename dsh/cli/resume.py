@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail
+from dsh.cli.output import fail, tell
 from dsh.cli.run import CONTROL, FORMATS
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def resume(
     ] = None,
     output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
     model: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="With a task: another model.")] = None,
+    fork: Annotated[bool, typer.Option("--fork", help="Continue on a copy, also of a session open elsewhere.")] = False,
+    at: Annotated[
+        int | None, typer.Option(min=0, metavar="SEQ", help="With --fork: copy up to this event, not to the end.")
+    ] = None,
 ) -> None:
     """Continue a finished, killed or cancelled session, in its own folder.
 
@@ -56,10 +60,18 @@ def resume(
             fail("give a session or --last, not both", 2)
         if not last and session is None:
             fail("name a session, or use --last; `dsh sessions list` shows them", 2)
+        if at is not None and not fork:
+            fail("--at says where a copy ends and needs --fork", 2)
         chosen = (config or default_config()).absolute()
         patches = [path.absolute() for path in patch or ()]
-        entry = find(session, sessions_of(chosen, patches, set_ or ()), last=last)
-        _refuse_if_open(entry)
+        root = sessions_of(chosen, patches, set_ or ())
+        entry = find(session, root, last=last)
+        if fork:
+            from dsh.cli.copies import copy_of
+
+            entry = copy_of(entry, root, at)
+        else:
+            _refuse_if_open(entry)
         _enter(entry)
         if task is not None:
             from dsh.cli.exec import run_task
@@ -85,7 +97,7 @@ def _enter(entry: StoredSession) -> None:
     try:
         os.chdir(cwd)
     except OSError as error:
-        print(f"dsh: the session's folder {cwd} cannot be used ({error.strerror}); staying here", file=sys.stderr)
+        tell(f"the session's folder {cwd} cannot be used ({error.strerror}); staying here")
 
 
 def _continue(

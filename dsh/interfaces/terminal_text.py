@@ -8,11 +8,17 @@ from typing import TextIO
 # C0 without tab and line feed, DEL, C1, and the bidirectional overrides that can disguise what a line says.
 _HIDDEN = dict.fromkeys((*range(9), *range(11, 32), 127, *range(128, 160)))
 _HIDDEN.update(dict.fromkeys((*range(8234, 8239), *range(8294, 8298))))
+_SPELLED = {code: repr(chr(code))[1:-1] for code in (9, 10, *_HIDDEN)}
 
 
 def printable(text: str) -> str:
     """``text`` without control characters; surrogates and unencodable parts replaced."""
     return text.translate(_HIDDEN).encode("utf-8", "replace").decode("utf-8")
+
+
+def spelled(text: str) -> str:
+    """A name as one line: control characters, line feeds too, as escapes, so that no two names look the same."""
+    return text.translate(_SPELLED).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def one_line(text: str, width: int = 100) -> str:

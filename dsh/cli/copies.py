@@ -1,0 +1,23 @@
+"""Copies of stored sessions for the commands that continue one."""
+
+from __future__ import annotations
+
+from dsh.cli.output import fail, tell
+from dsh.cli.sessions import session_root
+from dsh.cordis.errors import HarnessError, describe_error
+from dsh.core.fork import SessionForkError
+from dsh.sessions.forking import fork_stored
+from dsh.sessions.stored import StoredSession
+
+
+def copy_of(entry: StoredSession, root: str | None, at: int | None = None) -> StoredSession:
+    """A new session that begins as ``entry`` does, up to event ``at``; its id is said on standard error."""
+    try:
+        copy = fork_stored(session_root(root), entry, at)
+    except SessionForkError as error:
+        fail(str(error), 2, name=error.code)
+    except (OSError, HarnessError) as error:
+        fail(describe_error(error), name=error.code if isinstance(error, HarnessError) else None)
+    left = f"; {copy.left_out} after them are left out" if copy.left_out else ""
+    tell(f"continuing {entry.id} as {copy.entry.id}, a copy of {copy.events} events{left}")
+    return copy.entry
