@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, print_json
+from dsh.cli.output import fail, print_json, tell
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The composition, without starting it.")
 
@@ -28,12 +30,13 @@ def show(
     from dsh.loader.problems import LoadError
 
     try:
-        text, warnings = compose(_source(file, patch, set_), user_layers=not default)
+        with redirect_stdout(sys.stderr):  # what plugins print is not the document
+            text, warnings = compose(_source(file, patch, set_), user_layers=not default)
     except LoadError as error:
         fail(str(error))
     typer.echo(text, nl=False)
     for warning in warnings:
-        typer.echo(f"dsh: {warning}", err=True)
+        tell(str(warning))
 
 
 @app.command()
@@ -49,20 +52,22 @@ def check(
 
     source = _source(file, patch, set_)
     try:
-        result = examine(source)
+        with redirect_stdout(sys.stderr):  # plugins are imported, and some print
+            result = examine(source)
         problems, warnings, rows = list(result.problems), list(result.warnings), result.rows
     except LoadError as error:
         problems, warnings, rows = list(error.problems), list(error.warnings), 0
     if as_json:
-        found = {"problems": [_wire(each) for each in problems], "warnings": [_wire(each) for each in warnings]}
-        print_json({"ok": not problems, "rows": rows, **found})
+        lists = {"problems": [_wire(each) for each in problems], "warnings": [_wire(each) for each in warnings]}
+        print_json({"ok": not problems, "rows": rows, **lists})
     else:
         for warning in warnings:
-            typer.echo(f"dsh: warning: {warning}", err=True)
+            tell(f"warning: {warning}")
         for problem in problems:
-            typer.echo(f"dsh: {problem}", err=True)
+            tell(str(problem))
         if not problems:
-            typer.echo(f"{source.shown}: {rows} rows, nothing wrong")
+            found = f"{len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else "nothing wrong"
+            typer.echo(f"{source.shown}: {rows} rows, {found}")
     if problems:
         raise typer.Exit(1)
 

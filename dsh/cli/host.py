@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dsh.cli.output import fail
+from dsh.cli.output import fail, tell
 
 if TYPE_CHECKING:
     from dsh.cli.last_line import LastLine
@@ -76,7 +76,7 @@ def run(launch: Launch) -> int:
     except DotenvRefusedError as error:
         fail(str(error))
     for warning in environment.warnings:
-        print(f"dsh: {warning}", file=sys.stderr)
+        tell(warning)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(_to_the_end(_main(launch, environment, home), launch.last_line))
@@ -117,6 +117,7 @@ async def _to_the_end(main: Coroutine[Any, Any, int], line: LastLine | None) -> 
 
 
 async def _main(launch: Launch, environment: Any, home: Any) -> int:
+    from dsh.interfaces.terminal_text import printable
     from dsh.loader.boot import BootError, BootUsageError, boot
     from dsh.loader.patches import Layer
 
@@ -157,7 +158,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     try:
         app = await _interruptible(starting.__aenter__(), signals)
     except BootError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         if launch.last_line is not None:
             launch.last_line.failed(error.code, str(error))
         return 2 if isinstance(error, BootUsageError) else 1
@@ -221,14 +222,14 @@ async def _leave(app: App, starting: Any, line: LastLine | None) -> None:
         except Exception as error:
             from dsh.cordis.errors import error_chain
 
-            print(f"dsh: shutdown: {error_chain(error)}", file=sys.stderr)
+            tell(f"shutdown: {error_chain(error)}")
         return
     late = ", ".join(_unloading(app.root.inspect()["fibers"]))
     _give_up(late or "the end of the run", app.exit.code or 0, line)
 
 
 def _give_up(what: str, code: int, line: LastLine | None, seconds: float = GRACE_SECONDS) -> NoReturn:
-    print(f"dsh: shutdown took longer than {seconds:g} s, left behind: {what}", file=sys.stderr)
+    tell(f"shutdown took longer than {seconds:g} s, left behind: {what}")
     _exit_now(code, line)
 
 

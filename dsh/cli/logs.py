@@ -49,15 +49,16 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line for ``record``."""
         from dsh.cordis.errors import error_chain
+        from dsh.interfaces.terminal_text import printable
 
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         name = record.name.removeprefix("dsh.").removeprefix("dsh")
         text = f"dsh: {level}{f'[{name}] ' if name else ''}{record.getMessage()}"
         if record.exc_info and self._traceback:
-            return text + "\n" + self.formatException(record.exc_info)
+            return printable(text + "\n" + self.formatException(record.exc_info))
         error = record.exc_info[1] if record.exc_info else None
         why = error_chain(error) if error is not None else ""
-        return text if why in text else f"{text}: {why}"
+        return printable(text if why in text else f"{text}: {why}")
 
 
 def configure(*, verbosity: int, form: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import age, fail, print_json, print_table
+from dsh.cli.output import age, fail, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession
@@ -52,7 +52,7 @@ def list_sessions(
     else:
         typer.echo("no sessions")
     for one in listing.unreadable:
-        typer.echo(f"dsh: unreadable: {one.path}: {one.reason}", err=True)
+        tell(f"unreadable: {one.path}: {one.reason}")
 
 
 @app.command()
@@ -76,16 +76,15 @@ def show(
             print_json(event.to_wire())
         return
     from dsh.interfaces.outcome import end_name, text_of
-    from dsh.interfaces.terminal_text import one_line, printable
+    from dsh.interfaces.terminal_text import one_line, printable, spelled
 
     if as_json:
         print_json({"header": header.to_wire(), "events": [event.to_wire() for event in log]})
         return
     row = _row(entry)
     named = f", {one_line(row['title'])}" if row["title"] else ""
-    typer.echo(
-        f"{entry.id}{named}\nworkspace {header.cwd or '-'}, {len(log)} events, {row['turns']} turns, {row['state']}\n"
-    )
+    place = f"workspace {spelled(header.cwd or '-')}"
+    typer.echo(f"{spelled(entry.id)}{named}\n{place}, {len(log)} events, {row['turns']} turns, {row['state']}\n")
     for event in log:
         data = event.data
         if event.type == "user/message" and (text := text_of(data["content"])):
@@ -94,7 +93,7 @@ def show(
         elif event.type == "assistant/message" and (text := text_of(data["message"]["content"])):
             typer.echo(printable(text))
         elif event.type == "tool/call":
-            typer.echo(f"  {data['name']} {one_line(data['arguments'])}")
+            typer.echo(f"  {one_line(data['name'])} {one_line(data['arguments'])}")
         elif event.type == "tool/result":
             block = data["message"]["content"][0]
             typer.echo(f"    {one_line(text_of(block['content'])) or '(no text)'}")
@@ -109,10 +108,12 @@ def rename(
     root: Root = None,
 ) -> None:
     """Give a closed session a title, which nothing but another rename changes."""
+    from dsh.interfaces.terminal_text import printable, spelled
     from dsh.sessions.renaming import rename_stored
 
     entry = find(session, root)
-    typer.echo(f"{entry.id}: {_guarded(lambda: rename_stored(session_root(root), entry, title))}")
+    written = _guarded(lambda: rename_stored(session_root(root), entry, title))
+    typer.echo(f"{spelled(entry.id)}: {printable(written)}")
 
 
 @app.command()
@@ -122,6 +123,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check stored logs without writing: exit code 1 when one of them is damaged."""
+    from dsh.interfaces.terminal_text import printable, spelled
     from dsh.sessions.verify import verify_log, verify_stored
 
     if session is not None:
@@ -148,7 +150,7 @@ def verify(
         for report in reports:
             verdict = f"ok, {report.events} events" if report.ok else f"DAMAGED: {'; '.join(report.problems)}"
             more = [f"opening it mends: {each}" for each in report.repairs] + report.notes
-            typer.echo(f"{report.id or report.path}: {'; '.join([verdict, *more])}")
+            typer.echo(f"{spelled(report.id or report.path)}: {printable('; '.join([verdict, *more]))}")
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
 

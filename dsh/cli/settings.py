@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dsh.cli.output import fail, print_json, print_table
+from dsh.cli.output import fail, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from dsh.settings.offline import SettingValue
@@ -63,7 +63,7 @@ def set_(key: Key, value: Annotated[str, typer.Argument(help="The value, written
         fail(f"{key}: {error.reason}")
     document = _document()
     for warning in _guarded(lambda: document.set(key, parsed)):
-        typer.echo(f"dsh: {warning}", err=True)
+        tell(warning)
     typer.echo(f"{key} = {_shown(parsed)} ({document.shown})")
 
 
@@ -72,7 +72,7 @@ def unset(key: Key) -> None:
     """Forget one value; the row's or the default answers again."""
     document = _document()
     for warning in _guarded(lambda: document.unset(key)):
-        typer.echo(f"dsh: {warning}", err=True)
+        tell(warning)
 
 
 def _values() -> list[SettingValue]:

@@ -16,6 +16,8 @@ from typing import Any
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import encode
 
+from .terminal_text import printable
+
 BATCH_BYTES = 64 * 1024
 """Lines that wait together are written together, up to about this many bytes."""
 
@@ -107,9 +109,9 @@ class LineOutput:
 
 
 def say(text: str) -> None:
-    """One line for a person on standard error; one that cannot be written stops nothing."""
+    """One line for a person on standard error, without control characters; if it cannot be written, nothing stops."""
     with suppress(OSError, ValueError):
-        print(f"dsh: {text}", file=sys.stderr, flush=True)
+        print(f"dsh: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def claim_stdout() -> LineOutput:
