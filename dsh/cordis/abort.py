@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .errors import AbortError
+from .errors import FAILURES, AbortError
 
 __all__ = ["AbortController", "AbortError", "AbortSignal"]
 
@@ -196,5 +196,5 @@ class AbortController:
 def _call(fn: Callable[[], None]) -> None:
     try:
         fn()
-    except Exception:
+    except FAILURES:
         logging.getLogger("dsh.abort").exception("an abort listener raised")

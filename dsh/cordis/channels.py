@@ -291,7 +291,7 @@ class EventBus:
         for listener in self.guards.all:
             listener.call(question)
 
-    def contain(self, channel: Channel, listener: Listener, error: Exception) -> InvariantError | None:
+    def contain(self, channel: Channel, listener: Listener, error: BaseException) -> InvariantError | None:
         """Log what a listener raised; an `InvariantError` is handed back for the emitter."""
         self._runtime.report(listener.ctx.fiber, error, "listener of %s failed", channel.name)
         return error if isinstance(error, InvariantError) else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overloa
 
 from .channels import Channel, EventBus, Listener, Listeners
 from .effects import Disposer
-from .errors import CordisError, InvariantError
+from .errors import FAILURES, CordisError, InvariantError, as_failure
 from .events import Bail, Emit, Event, EventInfo, Listens, Mode, Parallel, Serial, Waterfall
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Prepared:
         for listener in self._listeners:
             try:
                 listener.call(self._event)
-            except Exception as error:
+            except FAILURES as error:
                 self._bus.contain(self._channel, listener, error)
 
 
@@ -74,7 +74,7 @@ class Outlet:
         for listener in listeners:
             try:
                 listener.call(event)
-            except Exception as error:
+            except FAILURES as error:
                 self._bus.contain(self._channel, listener, error)
 
 
@@ -150,7 +150,7 @@ class EventMethods:
         for listener in listeners:
             try:
                 listener.call(event)
-            except Exception as error:
+            except FAILURES as error:
                 broken = broken or bus.contain(channel, listener, error)
         if broken is not None:
             raise broken
@@ -236,8 +236,8 @@ async def _outcome(listener: Listener, event: Event) -> Exception | None:
         result = listener.call(event)
         if result is not None and hasattr(result, "__await__"):
             await result
-    except Exception as error:
-        return error
+    except FAILURES as error:
+        return as_failure(error)
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
-from .errors import CordisError
+from .errors import FAILURES, CordisError
 from .tasks import UNDOING, OwnedTask, StartedWork, finished_within
 from .waiting import Eager, Latch
 
@@ -150,7 +150,7 @@ class Disposer:
         runtime = self._stack.fiber.runtime
         try:
             pending = undo()
-        except Exception as error:
+        except FAILURES as error:
             runtime.report(self._stack.fiber, error, "undo of %s failed", self.label)
         else:
             if pending is not None and inspect.isawaitable(pending):

@@ -55,6 +55,22 @@ class AbortError(HarnessError):
         self.reason = reason
 
 
+FAILURES = (Exception, SystemExit, KeyboardInterrupt)
+"""What plugin code may raise as its own failure: a plugin's `sys.exit()` must not take the others with it.
+
+A process ends by signals, and by whoever runs it when a plugin asks for that.
+"""
+
+
+def as_failure(error: BaseException) -> Exception:
+    """One of `FAILURES` as an exception that asyncio does not carry out of the event loop."""
+    if isinstance(error, Exception):
+        return error
+    failure = CordisError("PLUGIN_EXIT", f"raised {error!r}, which ends no process here")
+    failure.__cause__ = error
+    return failure
+
+
 UNPRINTABLE = "<unprintable thrown value>"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .body import Body
 from .config import effective_config, update_fiber
 from .effects import EffectStack
-from .errors import CordisError
+from .errors import FAILURES, CordisError, as_failure
 from .framework_events import PluginChanged, StatusChanged, TaskFailed
 from .inspection import walk
 from .plugins import PluginSpec
@@ -345,8 +345,8 @@ class Fiber:
                 self.config = effective_config(self, self.raw_config)
                 self._body = Body(self)
                 error = await self._body.run(run, self.variables.run(self.spec.run, self.ctx, self.config))
-            except Exception as raised:
-                error = raised
+            except FAILURES as raised:
+                error = as_failure(raised)
             finally:
                 self._body = None
         if error is not None and not self._retired:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .channels import EventBus
 from .clock import Clock, LoopClock
-from .errors import CordisError
+from .errors import FAILURES, CordisError, as_failure
 from .logger import ContextLogger, LogHub
 from .plugins import PluginRegistry
 from .services import ServiceStore
@@ -141,13 +141,15 @@ class Runtime:
         variables: contextvars.Context,
     ) -> OwnedTask:
         """Start an owned task in the given variables."""
-        task = self.loop.create_task(coroutine, name=name, context=variables)
-        owned = self.tasks[task] = OwnedTask(task, fiber, kind, name)
+        code = coroutine if fiber is None else _contained(coroutine)
+        task = self.loop.create_task(code, name=name, context=variables)
+        owned = self.tasks[task] = OwnedTask(task, coroutine, fiber, kind, name)
         task.add_done_callback(self._task_done, context=self.variables)
         return owned
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         owned = self.tasks.pop(task)
+        owned.coroutine.close()  # one that was cancelled before its first step has never begun
         if not task.cancelled():
             task.exception()  # whoever needs it asks again; asyncio shall not print it
         owned.done.set()
@@ -215,4 +217,15 @@ class Runtime:
 
     def report(self, fiber: Fiber, error: BaseException, message: str, *args: object) -> None:
         """Log an exception that was contained, under the plugin it belongs to."""
-        self.log(fiber).error(message, *args, exc_info=error)
+        self.log(fiber).error(message, *args, exc_info=as_failure(error) if isinstance(error, FAILURES) else error)
+
+
+async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Code of a plugin. asyncio carries `SystemExit` past every awaiting task, straight out of the loop."""
+    try:
+        return await coroutine
+    except FAILURES as error:
+        failure = as_failure(error)
+        if failure is error:
+            raise
+        raise failure from error

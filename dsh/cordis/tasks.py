@@ -24,10 +24,18 @@ UNDOING: contextvars.ContextVar[EffectStack | None] = contextvars.ContextVar("ds
 class OwnedTask:
     """One asyncio task of a fiber. Our own cancellation waits while the task is inside `ctx.shield()`."""
 
-    __slots__ = ("_cancel_wanted", "_shields", "cancelled_by_us", "done", "fiber", "kind", "name", "task")
+    __slots__ = ("_cancel_wanted", "_shields", "cancelled_by_us", "coroutine", "done", "fiber", "kind", "name", "task")
 
-    def __init__(self, task: asyncio.Task[Any], fiber: Fiber | None, kind: TaskKind, name: str) -> None:
+    def __init__(
+        self,
+        task: asyncio.Task[Any],
+        coroutine: Coroutine[Any, Any, Any],
+        fiber: Fiber | None,
+        kind: TaskKind,
+        name: str,
+    ) -> None:
         self.task = task
+        self.coroutine = coroutine
         self.fiber = fiber
         self.kind = kind
         self.name = name

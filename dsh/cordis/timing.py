@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, cast, overload
 
 from .channels import is_async
 from .effects import Disposer
-from .errors import CordisError
+from .errors import FAILURES, CordisError
 
 if TYPE_CHECKING:
     from .clock import Clock, Timer
@@ -106,7 +106,7 @@ def _run(ctx: Context, fn: Callable[..., Any], name: str, *args: Any, **kwargs: 
         return ctx.spawn(lambda: fn(*args, **kwargs), name=name) if ctx.stack.is_open else None
     try:
         fn(*args, **kwargs)
-    except Exception as error:
+    except FAILURES as error:
         ctx.fiber.task_failed(name, error)
     return None
 
