@@ -5,7 +5,6 @@ Removing the row from cordis.yml removes the listener; nothing else has to be to
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -37,4 +36,4 @@ def apply(ctx: Context, config: Config) -> None:
             end = event.data["reason"]["kind"]
             count = steps.pop(session.id, 0)
             line = f"{stamp} {session.id} turn {event.data['turn']} {end}, {count} steps"
-            ctx.spawn(asyncio.to_thread, write, line)
+            write(line)  # one short line a turn: not worth a thread, and not lost when the process is leaving
