@@ -10,7 +10,8 @@ import pytest
 
 from dsh.cordis import AbortController
 from dsh.llm.types import StreamChunk
-from dsh.models.deepseek.response import CompletionReader, read_usage
+from dsh.models.deepseek import adapter
+from dsh.models.deepseek.response import PIECE, CompletionReader, read_usage
 from dsh.models.mock_replies import DONE, ODD_SPACES, PING
 from tests.llm.helpers import collect
 from tests.models.helpers import KEY, ROUTE, environment, stack
@@ -496,3 +497,34 @@ async def test_the_base_url_comes_from_the_environment_when_the_row_names_none()
 
 def test_keep_alive_comments_are_comments() -> None:
     assert PING.startswith(b":")
+
+
+# Replies that are none
+
+
+@pytest.mark.parametrize(
+    "fields", [{"content": "more "}, {"reasoning_content": "more "}, {"tool_calls": True}], ids=str
+)
+async def test_a_reply_without_end_is_cut_off(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "MAX_REPLY", 100_000)
+    if "tool_calls" in fields:
+        fields = {"tool_calls": [piece(index=0, id="c", name="write", arguments="more ")]}
+    async with stack([{"chunks": [delta(**fields)] * 5000, "ending": "stall"}]) as s:
+        reply = await s.reply()
+    assert reply.finish["kind"] == "error" and reply.finish["failure"]["code"] == "MALFORMED_RESPONSE"
+    assert "characters of output and no end of its reply" in reply.finish["failure"]["message"]
+
+
+async def test_many_short_pieces_weigh_more_than_their_text() -> None:
+    reader = CompletionReader()
+    for _ in range(10):
+        reader.push(delta(content="x"))
+    assert reader.held == 10 * (1 + PIECE) and reader.received == 10
+
+
+async def test_a_web_page_instead_of_a_reply_says_whose_it_is_and_where_to_look() -> None:
+    async with stack([{"chunks": ["<html>login</html>"]}]) as s:
+        failure = (await s.reply()).finish["failure"]
+    assert failure["code"] == "MALFORMED_RESPONSE"
+    assert "<html>login</html> (127.0.0.1" in failure["message"]
+    assert failure["message"].endswith("that baseURL of the llm-deepseek row is right)")

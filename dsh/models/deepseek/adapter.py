@@ -32,6 +32,8 @@ from dsh.settings.service import Credentials
 ROUTE = "deepseek-official"
 _KEY = re.compile(r"[\x21-\x7E]+")
 _HEADER_SAFE = re.compile(r"[\x20-\x7E]+")
+MAX_REPLY = 64 * 1024 * 1024
+"""Longest reply, in what a `CompletionReader` counts as held: room for a million pieces, so no real one meets it."""
 _EFFORT_NAMES = {"off": "Off", "low": "Low", "high": "High", "max": "Max"}
 
 
@@ -102,7 +104,7 @@ class DeepSeekAdapter(Adapter):
             key = await deadline.wait(self._key(config, base_url))
             headers = await deadline.wait(self._headers(config, base_url, key, request))
             payload = await deadline.wait(self._payload(config, request))
-            peer = _Peer(where, key, config.api_key_env)
+            peer = _Peer(where, key, config.api_key_env, self._check(config))
             try:
                 reply = await self._client.post(
                     f"{base_url}/chat/completions",
@@ -184,11 +186,17 @@ class DeepSeekAdapter(Adapter):
 
 
 class _Peer(NamedTuple):
-    """Whom a request went to: its address, the key sent, and the name under which that key is kept."""
+    """Whom a request went to: its address, the key sent, the name under which that key is kept, what to check."""
 
     where: str
     key: str | None
     key_name: str
+    check: str
+
+    def malformed(self, data: bytes) -> LlmError:
+        """The error for a payload nobody can read; for the page of a login or a proxy it says where to look."""
+        page = data.lstrip()[:1] == b"<"
+        return malformed(data, f"{self.where} sent a web page; {self.check}" if page else "")
 
     def explain(self, error: LlmError) -> LlmError:
         """The same failure; one about the key or about an optional field says what to do."""
@@ -256,16 +264,20 @@ def _read(reader: CompletionReader, name: str, data: bytes, reply: Reply, peer: 
         try:
             payload = decode(data)
         except (JsonDecodeError, UnicodeDecodeError):
-            raise malformed(data) from None
+            raise peer.malformed(data) from None
     error = in_band_error(name, payload)
     if error is not None:
         from dsh.llm.transport.classify import classify_in_band_error
 
         raise peer.explain(classify_in_band_error(error, reply.headers, where=peer.where, secret=peer.key))
     try:
-        return reader.push(payload)
+        chunks = reader.push(payload)
     except ValueError:
-        raise malformed(data) from None
+        raise peer.malformed(data) from None
+    if reader.held > MAX_REPLY:
+        text = f"{peer.where} sent {reader.received} characters of output and no end of its reply"
+        raise LlmError.of("MALFORMED_RESPONSE", text)
+    return chunks
 
 
 async def _refusal(reply: Reply, peer: _Peer) -> LlmError:

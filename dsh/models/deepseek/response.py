@@ -18,6 +18,10 @@ _FINISH = {"stop": "stop", "tool_calls": "tool-calls", "function_call": "tool-ca
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_text")
 
 
+PIECE = 64
+"""What a piece of a reply costs at least, in characters, however short its text is."""
+
+
 class _Call:
     """A tool call being streamed. Its id and name are set by the first non-empty value and never erased."""
 
@@ -44,9 +48,11 @@ class _Prose:
 class CompletionReader:
     """Decodes one reply. Feed each payload to `push`, then call `close` once for what ends the stream."""
 
-    __slots__ = ("_calls", "_calls_at", "_last_call", "_next", "_prose", "_usage", "finish_word")
+    __slots__ = ("_calls", "_calls_at", "_last_call", "_next", "_prose", "_usage", "finish_word", "held")
 
     def __init__(self) -> None:
+        self.held = 0
+        """What the reply takes: its characters, and `PIECE` for each piece that they came in."""
         self._next = 0
         self._prose: dict[str, _Prose] = {}
         self._calls: list[_Call] = []
@@ -133,6 +139,7 @@ class CompletionReader:
                 return
             prose = self._prose[kind] = _Prose(kind, self._open(kind, chunks))
         prose.parts.append(text)
+        self.held += len(text) + PIECE
         chunk: StreamChunk = {"type": prose.delta, "index": prose.index, "text": text}
         chunks.append(frozen_object(chunk))
 
@@ -155,6 +162,7 @@ class CompletionReader:
         text = arguments if isinstance(arguments, str) else ""
         if text:
             call.parts.append(text)
+        self.held += len(text) + PIECE
         chunk: StreamChunk = {"type": "tool-call-delta", "index": call.index, "id": call.id}
         if call.name:
             chunk["name"] = call.name
@@ -225,9 +233,10 @@ def in_band_error(name: str, payload: Any) -> Any:
     return payload if name == "error" else None
 
 
-def malformed(data: bytes) -> LlmError:
-    """The error for a payload nobody can read."""
-    return LlmError.of("MALFORMED_RESPONSE", f"malformed SSE payload: {data[:480].decode('utf-8', 'replace')[:120]}")
+def malformed(data: bytes, note: str = "") -> LlmError:
+    """The error for a payload nobody can read; `note` says what to do about it."""
+    shown = data[:480].decode("utf-8", "replace")[:120]
+    return LlmError.of("MALFORMED_RESPONSE", f"malformed SSE payload: {shown}{note and f' ({note})'}")
 
 
 def _joined(parts: Any) -> str:
