@@ -88,7 +88,8 @@ async def test_fault15_a_cancel_among_running_and_waiting_calls_leaves_one_resul
 async def test_fault16_a_cancelled_tree_is_gone_before_the_turn_ends(tmp_path: Path) -> None:
     """The command leaves a child, and one that does not listen to TERM, in a pipe of their own."""
     marker = f"dsh-fault-16-{os.getpid()}"
-    command = f"export MARK={marker}; sleep 300 & (trap '' TERM; echo x > {tmp_path}/up; sleep 300) >/dev/null 2>&1 & wait"
+    deaf = f"(trap '' TERM; echo x > {tmp_path}/up; sleep 300) >/dev/null 2>&1"
+    command = f"export MARK={marker}; sleep 300 & {deaf} & wait"
     async with fault(tmp_path, [calls(bash(command))], SHELL) as life:
         life.say("go")
         await appears(tmp_path / "up")
