@@ -9,7 +9,6 @@ import asyncio
 import os
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsh.cordis import ConfigModel, Context, HarnessError, field
@@ -19,7 +18,7 @@ from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
-from .outcome import Outcome, outcome_of, report, report_failure
+from .outcome import Outcome, outcome_of, report, report_failure, unended
 from .stdout import LineOutput
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 OutputFormat = Literal["text", "json", "stream-json"]
 
-CANCEL_SECONDS = 10.0
-"""How long a turn that ran into the time limit may take to end."""
+CANCEL_SECONDS = 12.0
+"""How long a turn that ran into the time limit may take to end: a little more than a tool that does not listen gets."""
 
 
 class Config(ConfigModel):
@@ -94,10 +93,14 @@ class Run:
             async with asyncio.timeout(self._config.timeout_seconds):
                 await agent.when_idle()
         except TimeoutError:
-            agent.cancel({"kind": "hook", "reason": f"timeout after {self._config.timeout_seconds:g} s"})
-            with suppress(TimeoutError):  # a tool that does not listen must not hold the run for ever
+            why = f"timeout after {self._config.timeout_seconds:g} s"
+            agent.cancel({"kind": "hook", "reason": why})
+            try:
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await agent.when_idle()
+            except TimeoutError:  # a tool that does not listen must not hold the run for ever
+                await self._sessions.flush(agent.session)
+                return unended(agent.session, start, why)
         await self._sessions.flush(agent.session)
         return outcome_of(agent.session, start)
 

@@ -78,6 +78,21 @@ def outcome_of(session: Session, from_seq: int = 0) -> Outcome:
     return outcome
 
 
+def unended(session: Session, from_seq: int, why: str) -> Outcome:
+    """The outcome of a run that is left although its turn, aborted for the reason `why`, has not ended."""
+    outcome = outcome_of(session, from_seq)
+    calls: dict[str, str] = {}
+    for event in session.events[from_seq:]:
+        if event.type == "tool/call":
+            calls[event.data["callId"]] = event.data["name"]
+        elif event.type == "tool/result":
+            calls.pop(event.data["message"]["source"]["callId"], None)
+    names = sorted(set(calls.values()))
+    deaf = f"the tool{'s' * (len(names) > 1)} {', '.join(names)}" if names else "the turn"
+    outcome.status, outcome.why = "aborted", f"{why}; {deaf} did not stop"
+    return outcome
+
+
 def report(out: LineOutput, form: str, outcome: Outcome) -> None:
     """Write the result to standard output in the form asked for, and to standard error why it failed."""
     if form == "text":

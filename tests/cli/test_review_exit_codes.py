@@ -45,7 +45,8 @@ async def test_a_tool_that_does_not_listen_cannot_hold_a_timed_out_run(place: Pl
         place.model(server.url)
         begin = time.monotonic()
         done = await place.dsh("exec", "Hi", "--timeout", "1", "--output", "json")
-    assert done.code == 1 and done.json()["status"] != "completed"
+    assert done.code == 1 and done.json()["status"] == "aborted"
+    assert "the turn ended as aborted: timeout after 1 s; the tool hello did not stop" in done.err
     assert time.monotonic() - begin < 30
 
 
