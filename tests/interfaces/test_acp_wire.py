@@ -89,6 +89,7 @@ async def test_b13_text_and_links_of_a_prompt_are_joined_in_order(place: Place) 
         ({"mcpServers": []}, "cwd must be a string"),
         ({"cwd": "/"}, "mcpServers must be a list"),
         ({"cwd": "/", "mcpServers": {}}, "mcpServers must be a list"),
+        ({"cwd": "/no/such/folder", "mcpServers": []}, "cwd is not a folder: /no/such/folder"),
         ([], "params must be an object"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -184,6 +185,8 @@ class AcpServer:
 
     async def _new(self, params: Mapping[str, Any]) -> dict[str, Any]:
         cwd = self._workspace(params)
+        if not os.path.isdir(cwd):
+            raise invalid_params(f"cwd is not a folder: {cwd}")
         session = self._open(str(uuid4()), cwd)
         await self._create(session)
         return {"sessionId": session.id, **await self._about(session)}
