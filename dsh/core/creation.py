@@ -113,20 +113,15 @@ class Lifecycle:
         self._abort = AbortController()
         self._preparation: SessionPreparation | None = None
         self._dispose_scope: Callable[[], Any] | None = None
-        self._detach_agent: Callable[[], None] | None = None
-        self._detach_session: Callable[[], None] | None = None
+        self._detach_agent: Callable[[], None] = lambda: None
+        self._detach_session: Callable[[], None] = lambda: None
         self._teardown: asyncio.Task[None] | None = None
-        self._quiet = False
         if loop.closing:
             raise HarnessError(LOOP_INACTIVE, code="LOOP_INACTIVE")
-        loop.lifecycles.add(self)
         self._release_owner: Callable[[], Any] = lambda: None
         if owner.stack is not loop.ctx.stack:
-            try:
-                self._release_owner = owner.effect(lambda: self._owner_left, f"agentLoop.lifecycle({session_id})")
-            except BaseException:
-                loop.lifecycles.discard(self)
-                raise
+            self._release_owner = owner.effect(lambda: self._owner_left, f"agentLoop.lifecycle({session_id})")
+        loop.lifecycles.add(self)
         self._release_signal: Callable[[], Any] = lambda: None
         if signal is not None:
             self._release_signal = signal.on_abort(lambda: self._abort.abort(self._caller_reason(signal.reason)))
@@ -164,7 +159,7 @@ class Lifecycle:
                 commit()
         self._check()
 
-    def publish(self, source: Literal["startup", "resume"]) -> Driver:
+    def publish(self, source: Literal["startup", "resume"]) -> None:
         """Enter session and agent, then announce both, in one synchronous run."""
         agent, loop = self._constructed(), self._loop
         sessions = agent.ctx[Sessions]
@@ -178,7 +173,6 @@ class Lifecycle:
         notify(loop.ctx, AgentSessionStart(agent=agent, source=source))
         self._check()
         self._release_signal()
-        return agent
 
     async def race(self, work: Awaitable[T], *, late: Callable[[T], Any] | None = None) -> T:
         """Await ``work`` unless creation must stop first; a result that still comes then goes to ``late``."""
@@ -234,18 +228,15 @@ class Lifecycle:
             self.agent.closed = True
         if self._dispose_scope is not None:
             await self._dispose_scope()
-        if self._detach_agent is not None:
-            self._detach_agent()
-        if self._detach_session is not None:
-            self._detach_session()
-        self._quiet = True
+        self._detach_agent()
+        self._detach_session()
         self._loop.lifecycles.discard(self)
         self._release_owner()
         if self._preparation is not None:
             self._preparation.release()  # last: it is foreign code and may raise
 
     def _owner_left(self) -> Awaitable[None] | None:
-        if self._quiet:
+        if self not in self._loop.lifecycles:
             return None
         self.dispose_soon(self._owner_gone())
         return self.dispose()
@@ -258,8 +249,7 @@ class Lifecycle:
 
     def _check(self) -> None:
         if self.signal.aborted:
-            reason = self.signal.reason
-            raise reason if isinstance(reason, BaseException) else AbortError(reason=reason)
+            raise self.signal.reason
         # Asked to go, though the teardown itself comes a moment later: a listener may have disposed either just now.
         if not self._owner.stack.is_open:
             raise self._owner_gone()

@@ -109,9 +109,6 @@ class SettingsSection(Generic[M]):
         if self._scope is not None:
             self._scope.rebase(entry.to_wire())
 
-    def _attach(self, scope: SettingsScope[M] | None) -> None:
-        self._scope = scope
-
 
 def install_settings_section(
     ctx: Context,
@@ -131,10 +128,10 @@ def install_settings_section(
 
     def attach(child: Context) -> None:
         scope = child[Settings].register(ns, schema, section._entry.to_wire(), validate=validate)  # type: ignore[arg-type]
-        section._attach(scope)
+        section._scope = scope
 
         def detach() -> None:
-            section._attach(None)
+            section._scope = None
             if on_change is not None and ctx.fiber.is_active:
                 on_change(section._entry)
 
@@ -218,11 +215,9 @@ class SessionPersistence(Service, name="sessionPersistence"):
 
     async def reserve(self, session: Session) -> None:
         """Take the right to write a named new session before it is published. Backends without leases do nothing."""
-        return None
 
     def unreserve(self, session: Session) -> None:
         """Give back what :meth:`reserve` took for a session that was never published."""
-        return None
 
 
 # -- default model ------------------------------------------------------------------------------------------------

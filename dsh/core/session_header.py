@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
-from typing import Any
 
 from dsh.cordis.jsonio import JsonObject, NotJsonError, encode_str, snapshot_json
 from dsh.cordis.records import record
@@ -38,18 +37,18 @@ class SessionHeader:
 
     def to_wire(self) -> JsonObject:
         """A new dict in storage key order, without the `type` that marks the header line of a file."""
-        wire: dict[str, Any] = {"version": self.version, "id": self.id, "createdAt": self.created_at}
-        for key, value in (
-            ("cwd", self.cwd),
-            ("parentSession", self.parent_session),
-            ("seedLength", self.seed_length),
-            ("origin", self.origin),
-            ("delegationDepth", self.delegation_depth),
-            ("agentPreset", self.agent_preset),
-        ):
-            if value is not None:
-                wire[key] = value
-        return wire
+        wire = {
+            "version": self.version,
+            "id": self.id,
+            "createdAt": self.created_at,
+            "cwd": self.cwd,
+            "parentSession": self.parent_session,
+            "seedLength": self.seed_length,
+            "origin": self.origin,
+            "delegationDepth": self.delegation_depth,
+            "agentPreset": self.agent_preset,
+        }
+        return {key: value for key, value in wire.items() if value is not None}
 
     @classmethod
     def from_wire(cls, wire: object, session_id: str | None = None) -> SessionHeader:

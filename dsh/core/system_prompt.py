@@ -135,12 +135,14 @@ class _Piece:
 class _Layer:
     """What one scope, or the whole deployment, contributes."""
 
-    def __init__(self, duplicate: Callable[[str, str], str] = texts.duplicate_scoped_prompt) -> None:
-        self.sections: NamedEntries[_Piece] = NamedEntries(lambda name: PromptError(duplicate("section", name)))
-        self.contexts: NamedEntries[_Piece] = NamedEntries(lambda name: PromptError(duplicate("context", name)))
-        self.variables: NamedEntries[VariableProvider] = NamedEntries(
-            lambda name: PromptError(duplicate("variable", name))
-        )
+    def __init__(self, *, everywhere: bool = False) -> None:
+        def entries(kind: str, variant: str) -> NamedEntries[Any]:
+            of_agents = variant if everywhere else None
+            return NamedEntries(lambda name: PromptError(texts.duplicate(f"prompt {kind}", name, of_agents)))
+
+        self.sections: NamedEntries[_Piece] = entries("section", "override")
+        self.contexts: NamedEntries[_Piece] = entries("context", "override")
+        self.variables: NamedEntries[VariableProvider] = entries("variable", "value")
         self.providers: AnonymousEntries[ToolProvider] = AnonymousEntries()
         self.suppressions: AnonymousEntries[None] = AnonymousEntries()
 
@@ -153,7 +155,7 @@ class SystemPrompt(Service, name="systemPrompt"):
     def __init__(self, ctx: Context, config: PromptConfig) -> None:
         self._config = config
         self._layers = ScopedLayers(_Layer, self._changed)
-        self._layers.global_ = _Layer(texts.duplicate_prompt)
+        self._layers.global_ = _Layer(everywhere=True)
         ctx.defer(config.watch(self._changed))
         self.section("harness:identity", -100, lambda _: texts.IDENTITY if config.include_harness_identity else None)
         self.section("deployment:persona", 0, lambda _: config.persona or None)

@@ -120,15 +120,14 @@ def bad_parameters(name: str) -> str:
     return f'tool "{name}" parameters must be lossless JSON before schema projection'
 
 
-def duplicate_tool(name: str) -> str:
+def duplicate(what: str, name: str, variant: str | None) -> str:
+    """``variant``: what an agent may register besides one for everybody; None for two in one scope."""
+    if variant is None:
+        return f'{what} "{name}" is already registered in this scope'
     return (
-        f'tool "{name}" is already registered (for a per-agent variant, register through that agent\'s `agent.ctx` '
-        "instead)"
+        f'{what} "{name}" is already registered (for a per-agent {variant}, register through that agent\'s '
+        "`agent.ctx` instead)"
     )
-
-
-def duplicate_scoped_tool(name: str) -> str:
-    return f'tool "{name}" is already registered in this scope'
 
 
 def restrict_unknown(names: Iterable[str], known: Iterable[str]) -> str:
@@ -142,18 +141,6 @@ TOOL_ORDER_REST: Final = f'toolOrder must contain the "{REST}" rest entry (where
 TOOL_ORDER_RESERVED: Final = (
     f'tool provider returned reserved tool name "{REST}" (reserved for toolOrder\'s rest entry)'
 )
-
-
-def duplicate_prompt(kind: str, name: str) -> str:
-    variant = "value" if kind == "variable" else "override"
-    return (
-        f'prompt {kind} "{name}" is already registered (for a per-agent {variant}, register through that agent\'s '
-        "`agent.ctx` instead)"
-    )
-
-
-def duplicate_scoped_prompt(kind: str, name: str) -> str:
-    return f'prompt {kind} "{name}" is already registered in this scope'
 
 
 def bad_order(kind: str, name: str) -> str:

@@ -78,8 +78,10 @@ __all__ = [
 class _Layer:
     """What one scope, or the whole deployment, contributes."""
 
-    def __init__(self, duplicate: Callable[[str], str] = texts.duplicate_scoped_tool) -> None:
-        self.tools: NamedEntries[RegisteredTool] = NamedEntries(lambda name: ToolRegistrationError(duplicate(name)))
+    def __init__(self, variant: str | None = None) -> None:
+        self.tools: NamedEntries[RegisteredTool] = NamedEntries(
+            lambda name: ToolRegistrationError(texts.duplicate("tool", name, variant))
+        )
         self.filters: AnonymousEntries[_Filter] = AnonymousEntries()
         self.guards: AnonymousEntries[Guard] = AnonymousEntries()
 
@@ -110,7 +112,7 @@ class Tools(Service, name="tools"):
 
     def __init__(self, ctx: Context, config: ConfigModel | None = None) -> None:
         self._layers = ScopedLayers(_Layer, lambda: ctx.emit(ToolsChange()))
-        self._layers.global_ = _Layer(texts.duplicate_tool)
+        self._layers.global_ = _Layer("variant")
         # A child, so that either row may come first and a restart of the prompt leaves the tools alone. It is mounted
         # before anything can depend on this service, so it runs before the first agent asks for a prompt.
         ctx.inject([SystemPrompt], self._feed_prompt)

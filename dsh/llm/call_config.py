@@ -21,16 +21,15 @@ class CallConfig:
 
     def to_wire(self) -> dict[str, Any]:
         """The camelCase form stored in a request header; absent options are left out."""
-        wire: dict[str, Any] = {"provider": self.provider, "model": self.model}
-        if self.reasoning_effort is not None:
-            wire["reasoningEffort"] = self.reasoning_effort
-        if self.temperature is not None:
-            wire["temperature"] = self.temperature
-        if self.max_tokens is not None:
-            wire["maxTokens"] = self.max_tokens
-        if self.stop is not None:
-            wire["stop"] = list(self.stop)
-        return wire
+        wire = {
+            "provider": self.provider,
+            "model": self.model,
+            "reasoningEffort": self.reasoning_effort,
+            "temperature": self.temperature,
+            "maxTokens": self.max_tokens,
+            "stop": None if self.stop is None else list(self.stop),
+        }
+        return {key: value for key, value in wire.items() if value is not None}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> CallConfig:

@@ -42,14 +42,14 @@ class LlmFailure:
 
     def to_wire(self) -> dict[str, Any]:
         """The camelCase form stored in the log; absent fields are left out."""
-        wire: dict[str, Any] = {"message": self.message, "code": self.code}
-        if self.status is not None:
-            wire["status"] = self.status
-        if self.provider_retry_after_ms is not None:
-            wire["providerRetryAfterMs"] = self.provider_retry_after_ms
-        if self.request_id is not None:
-            wire["requestId"] = self.request_id
-        return wire
+        wire = {
+            "message": self.message,
+            "code": self.code,
+            "status": self.status,
+            "providerRetryAfterMs": self.provider_retry_after_ms,
+            "requestId": self.request_id,
+        }
+        return {key: value for key, value in wire.items() if value is not None}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> LlmFailure:

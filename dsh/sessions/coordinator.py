@@ -104,10 +104,9 @@ class SessionCoordinator(SessionPersistence):
     async def stop(self) -> None:
         """Write everything down and let everything go. Raises an ExceptionGroup of what could not be written."""
         self._closed = True
-        for session_id, reservation in list(self._reserved.items()):
+        for reservation in list(self._reserved.values()):
             if reservation is not None:
-                del self._reserved[session_id]
-                self._writer.submit(reservation.hold.release)
+                self._release(reservation)
         await self._live.let_all_go()
         await self._writer.close()
         if self._live.failures:
@@ -193,9 +192,7 @@ class SessionCoordinator(SessionPersistence):
 
     def unreserve(self, session: Session) -> None:
         """Give back what `reserve` took, if the session did not go live."""
-        reservation = self._reserved.get(session.id)
-        if reservation is not None and reservation.session is session:
-            self._drop_fresh(session.id)
+        self._drop_fresh(session.id, session)
 
     async def _reserve(
         self,
@@ -250,19 +247,21 @@ class SessionCoordinator(SessionPersistence):
 
     def _give_back(self, reservation: Reservation, seq: int) -> None:
         session = reservation.session
-        if self._reserved.get(session.id) is not reservation:
+        if self._reserved.get(reservation.hold.session_id) is not reservation:
             return  # it went live, or everything was closed
-        del self._reserved[session.id]
-        self._writer.finally_run(reservation.hold.release)
+        self._release(reservation)
         self._warm.size = self._warm_size()
         if session.seq == seq and reservation.revision is not None:
             self._warm.put(Warm(session, reservation.stored, seq, reservation.revision))
 
-    def _drop_fresh(self, session_id: str) -> None:
+    def _drop_fresh(self, session_id: str, session: Session | None = None) -> None:
         reservation = self._reserved.get(session_id)
-        if reservation is not None and reservation.fresh:
-            del self._reserved[session_id]
-            self._writer.finally_run(reservation.hold.release)
+        if reservation is not None and reservation.fresh and session in (None, reservation.session):
+            self._release(reservation)
+
+    def _release(self, reservation: Reservation) -> None:
+        del self._reserved[reservation.hold.session_id]
+        self._writer.finally_run(reservation.hold.release)
 
     async def _acquire(
         self,

@@ -119,18 +119,14 @@ class FrameCodec:
             self._compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
         return self._compressor.compress(content)
 
-    def decode(self, data: bytes, start: int, end: int) -> bytes:
-        """The content of the whole frame at `data[start:end]`. Raises BadFrameError."""
-        try:
-            decoder = self._decompressor.decompressobj()
-            content = decoder.decompress(data[start:end])
-        except self._error as error:
-            raise BadFrameError(f"damaged zstd frame ({error})", start) from error
-        return content
+    def decode(self, data: bytes, start: int, end: int | None) -> bytes:
+        """The content of the frame at `data[start:end]`; what there is of one that the end of `data` cuts short (None).
 
-    def decode_part(self, data: bytes, start: int) -> bytes:
-        """What can be decoded of the frame that the end of `data` cuts short."""
+        Raises BadFrameError for a whole frame that does not decode.
+        """
         try:
-            return self._decompressor.decompressobj().decompress(data[start:])
-        except self._error:
-            return b""
+            return self._decompressor.decompressobj().decompress(data[start:end])
+        except self._error as error:
+            if end is None:
+                return b""
+            raise BadFrameError(f"damaged zstd frame ({error})", start) from error

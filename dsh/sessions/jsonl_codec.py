@@ -149,7 +149,7 @@ def decode_zstd(data: bytes, codec: FrameCodec, session_id: str, location: str |
                 continue
             if end is None:
                 log.rewrite = len(log.events)
-                _recover(log, codec.decode_part(data, start))
+                _recover(log, codec.decode(data, start, None))
                 return log
             content = codec.decode(data, start, end)
             if content[-1:] != b"\n" and content:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -199,10 +200,8 @@ class LiveSessions:
         while True:
             await asyncio.sleep(self._renew_ms / 1000)
             for owner in [owner for owner in self._owners.values() if owner.log.lost is None]:
-                try:
+                with contextlib.suppress(SessionFencedError):  # everybody has been told
                     await self.renew(owner)
-                except SessionFencedError:
-                    pass  # everybody has been told
             for hold in self.spare_holds():
                 try:
                     await self._writer.submit(hold.lease.renew)

@@ -114,13 +114,11 @@ def read_text(path: str, session_id: str) -> bytes:
     data, _ = read_stable(path)
     if not is_compressed(path):
         return data
-    codec, parts = FrameCodec(), []
+    codec = FrameCodec()
     try:
-        for start, end in walk(data):
-            parts.append(codec.decode_part(data, start) if end is None else codec.decode(data, start, end))
+        return b"".join(codec.decode(data, start, end) for start, end in walk(data))
     except BadFrameError as error:
         raise SessionPersistenceCorruptionError(session_id, error) from error
-    return b"".join(parts)
 
 
 def read_header(path: str, session_id: str, codec: FrameCodec | None = None) -> tuple[SessionHeader, os.stat_result]:

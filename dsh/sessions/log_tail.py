@@ -41,8 +41,7 @@ def _in_frames(path: str, session_id: str, marks: Sequence[bytes], judge: Judge[
     codec = FrameCodec()
     try:
         for start, end in reversed(list(walk(data))):
-            content = codec.decode_part(data, start) if end is None else codec.decode(data, start, end)
-            found = _in_lines(content, marks, judge)
+            found = _in_lines(codec.decode(data, start, end), marks, judge)
             if found is not None:
                 return found
     except BadFrameError as error:

@@ -54,8 +54,9 @@ class WarmSessions:
 
     def take(self, session_id: str, revision: str | None) -> Warm | None:
         """Take a session out, if its log is still the one it was loaded from."""
-        warm = self._kept.pop(session_id, None)
-        return warm if warm is not None and warm.revision == revision and warm.untouched else None
+        warm = self.peek(session_id, revision)
+        self.drop(session_id)
+        return warm
 
     def peek(self, session_id: str, revision: str | None) -> Warm | None:
         """Look at a session that stays where it is."""
