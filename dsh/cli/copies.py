@@ -1,4 +1,4 @@
-"""Copies of stored sessions for the commands that continue one."""
+"""Copies of stored sessions, and damaged ones, for the commands that continue a session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dsh.cli.output import fail, tell
 from dsh.cli.sessions import session_root
 from dsh.cordis.errors import HarnessError, describe_error
 from dsh.core.fork import SessionForkError
+from dsh.sessions.errors import SessionPersistenceCorruptionError
 from dsh.sessions.forking import fork_stored
+from dsh.sessions.log_file import read_log
 from dsh.sessions.stored import StoredSession
 
 
@@ -21,3 +23,14 @@ def copy_of(entry: StoredSession, root: str | None, at: int | None = None) -> St
     left = f"; {copy.left_out} after them are left out" if copy.left_out else ""
     tell(f"continuing {entry.id} as {copy.entry.id}, a copy of {copy.events} events{left}")
     return copy.entry
+
+
+def after_damage(entry: StoredSession) -> None:
+    """If the run that was to continue ``entry`` failed because its log is damaged, say what can be done."""
+    try:
+        read_log(entry.path, entry.id)
+    except SessionPersistenceCorruptionError:
+        show, fork = f"dsh sessions show {entry.id}", f"dsh resume {entry.id} --fork"
+        tell(f"`{show}` prints what is readable of it, `{fork}` continues on a copy of that")
+    except (OSError, HarnessError):
+        pass  # told already, and no copy would help

@@ -76,8 +76,14 @@ def resume(
         if task is not None:
             from dsh.cli.exec import run_task
 
-            raise typer.Exit(run_task(line, chosen, task, patches, set_ or (), output, model, entry.id))
-        raise typer.Exit(_continue(line, entry, chosen, patches, set_ or [], output))
+            code = run_task(line, chosen, task, patches, set_ or (), output, model, entry.id)
+        else:
+            code = _continue(line, entry, chosen, patches, set_ or [], output)
+        if code:
+            from dsh.cli.copies import after_damage
+
+            after_damage(entry)
+        raise typer.Exit(code)
 
 
 def _refuse_if_open(entry: StoredSession) -> None:

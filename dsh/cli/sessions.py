@@ -70,7 +70,15 @@ def show(
 
         typer.echo(_guarded(lambda: read_text(entry.path, entry.id)), nl=False)
         return
-    header, log = _guarded(lambda: _load(entry))
+    header, log, damage = _guarded(lambda: _load(entry))
+    if damage:
+        tell(f"{damage}; shown are the {len(log)} events before the damage")
+    _show(entry, header, log, events=events, as_json=as_json)
+    if damage:
+        raise typer.Exit(1)
+
+
+def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json: bool) -> None:
     if events:
         for event in log:
             print_json(event.to_wire())
@@ -83,8 +91,9 @@ def show(
         return
     row = _row(entry)
     named = f", {one_line(row['title'])}" if row["title"] else ""
+    turns = "?" if row["turns"] is None else row["turns"]
     place = f"workspace {spelled(header.cwd or '-')}"
-    typer.echo(f"{spelled(entry.id)}{named}\n{place}, {len(log)} events, {row['turns']} turns, {row['state']}\n")
+    typer.echo(f"{spelled(entry.id)}{named}\n{place}, {len(log)} events, {turns} turns, {row['state']}\n")
     for event in log:
         data = event.data
         if event.type == "user/message" and (text := text_of(data["content"])):
@@ -202,13 +211,20 @@ def _row(entry: StoredSession) -> dict[str, Any]:
     }
 
 
-def _load(entry: StoredSession) -> tuple[Any, Any]:
+def _load(entry: StoredSession) -> tuple[Any, Any, str | None]:
+    """Header, events, and what is damaged; of a damaged log the events before that."""
+    from dsh.sessions.errors import SessionPersistenceCorruptionError
     from dsh.sessions.loading import repaired
     from dsh.sessions.log_file import read_log
+    from dsh.sessions.salvage import readable_part
 
-    log = read_log(entry.path, entry.id)
+    try:
+        log = read_log(entry.path, entry.id)
+    except SessionPersistenceCorruptionError as error:
+        part = readable_part(entry.path, entry.id)
+        return part.header, part.events, str(error)
     events, closers = repaired(log, frozenset())
-    return log.header, [*events, *closers]
+    return log.header, [*events, *closers], None
 
 
 def _guarded(read: Any) -> Any:

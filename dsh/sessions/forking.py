@@ -12,11 +12,13 @@ from dsh.core.repair import open_turn
 from dsh.core.session import EventsView, now_ms
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
-from dsh.sessions.errors import SessionPersistenceError
+from dsh.sessions.errors import SessionPersistenceCorruptionError, SessionPersistenceError
+from dsh.sessions.jsonl_codec import DecodedLog
 from dsh.sessions.jsonl_store import JsonlStore
 from dsh.sessions.lease import Leases
 from dsh.sessions.loading import faults_named
-from dsh.sessions.log_file import LogWriter
+from dsh.sessions.log_file import LogWriter, StoredLog
+from dsh.sessions.salvage import readable_part
 from dsh.sessions.stored import StoredSession, read_entry
 
 _FRESH_ID = re.compile(r"(.*-)?session-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -34,12 +36,13 @@ class Copy:
 def fork_stored(root: str, source: StoredSession, at: int | None = None) -> Copy:
     """Write a copy of a session below `root` as a new one, whoever may be writing the original.
 
-    at: number of the last event to copy; by default everything, without a turn that is open at the end. Nothing of
-    the original is touched, and only the copy's lease is taken. Raises SessionForkError for an `at` that does not
-    exist or lies inside a turn that is open there, SessionPersistenceError.
+    at: number of the last event to copy; by default everything, without a turn that is open at the end. Of a damaged
+    log there is what stands before the damage. Nothing of the original is touched, and only the copy's lease is taken.
+    Raises SessionForkError for an `at` that does not exist or lies inside a turn that is open there, and
+    SessionPersistenceError.
     """
     store = JsonlStore(root, compression=None, writer=LogWriter(), leases=Leases(), logger=logging.getLogger("dsh"))
-    log = store.read_path(source.path, source.id)
+    log = _read(store, source)
     with faults_named(source.id, source.path):
         events = log.events[: _end(log.events)] if at is None else fork_prefix(source.id, EventsView(log.events), at)
     if not events:
@@ -55,6 +58,13 @@ def fork_stored(root: str, source: StoredSession, at: int | None = None) -> Copy
     finally:
         hold.release()
     return Copy(entry, len(events), len(log.events) - len(events))
+
+
+def _read(store: JsonlStore, source: StoredSession) -> StoredLog | DecodedLog:
+    try:
+        return store.read_path(source.path, source.id)
+    except SessionPersistenceCorruptionError:
+        return readable_part(source.path, source.id)
 
 
 def _end(events: list[SessionEvent]) -> int:
