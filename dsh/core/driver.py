@@ -10,16 +10,17 @@ calls. Everything the model sees and says is appended to the session first, in t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dsh.cordis import AbortController, AbortSignal, HarnessError, error_chain
 from dsh.cordis.jsonio import FrozenDict, frozen_object
 from dsh.llm.assembler import BlockAssembler
 from dsh.llm.failure import LlmError, LlmFailure
 from dsh.llm.message import create_assistant_message
+from dsh.llm.waiting import reading
 
 from .agent_events import (
     AgentError,
@@ -43,7 +44,7 @@ from .tool_batch import ToolBatch
 
 if TYPE_CHECKING:
     from dsh.cordis import Context, Emit
-    from dsh.llm.types import Block, Message, StreamChunk
+    from dsh.llm.types import Block, Message
 
     from .agent import AbortCause, AgentOptions, AgentState, InboxTarget
     from .agent_loop import AgentLoop
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from .system_prompt import Assembly
 
 T = TypeVar("T")
-ChunkStream: TypeAlias = "AsyncIterator[StreamChunk]"
 Phase = Literal["idle", "maintenance", "running"]
 
 ABORT_GRACE = 5.0
@@ -386,7 +386,7 @@ class Driver:
         reply, sources = BlockAssembler(), []
         signal, where, append = turn.signal, turn.where, self.session.append
         try:
-            async with _reading(request.stream(), signal) as chunks:
+            async with reading(request.stream(), signal, ABORT_GRACE) as chunks:
                 async for chunk in chunks:
                     if signal.aborted:
                         break
@@ -462,25 +462,6 @@ class Driver:
 
     def _report(self, error: BaseException, turn: Turn) -> None:
         self._notify(AgentError(agent=self, turn=turn.number, step=turn.step, error=error))
-
-
-@asynccontextmanager
-async def _reading(stream: ChunkStream, signal: AbortSignal) -> AsyncIterator[ChunkStream]:
-    """Close ``stream`` at the end, and cut it off if it outlives an abort by ``ABORT_GRACE``.
-
-    The timer exists only from the abort on. Raises ``TimeoutError`` when the stream had to be cut off.
-    """
-    clock = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as limit:
-        undo = signal.on_abort(lambda: limit.reschedule(clock.time() + ABORT_GRACE))
-        try:
-            yield stream
-        finally:
-            try:
-                if (close := getattr(stream, "aclose", None)) is not None:
-                    await close()
-            finally:
-                undo()
 
 
 def _last_turn(session: Session) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -42,3 +43,22 @@ async def until_abort(work: Coroutine[Any, Any, T], signal: AbortSignal | None) 
         raise
     finally:
         undo()
+
+
+@asynccontextmanager
+async def reading(stream: AsyncIterator[T], signal: AbortSignal, grace: float) -> AsyncIterator[AsyncIterator[T]]:
+    """Close `stream` at the end, and cut it off if it outlives an abort by `grace` seconds.
+
+    The timer exists only from the abort on. Raises ``TimeoutError`` when the stream had to be cut off.
+    """
+    clock = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        undo = signal.on_abort(lambda: limit.reschedule(clock.time() + grace))
+        try:
+            yield stream
+        finally:
+            try:
+                if (close := getattr(stream, "aclose", None)) is not None:
+                    await close()
+            finally:
+                undo()
