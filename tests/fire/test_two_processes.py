@@ -75,7 +75,7 @@ async def test_a_holder_paused_past_its_lease_and_woken_writes_nothing_more(plac
     composition(place, agents=STEADY, persistence=EXPIRY)
     first: dict[str, Any] = {
         "in a tool": bash(WAIT),
-        "in a stream": {"behavior": "slow_success", "slowDelayMs": 200, "text": "on and on " * 40},
+        "in a stream": {"behavior": "slow_success", "slowDelayMs": 200, "text": "on and on " * 400},
         "idle": "success",
     }
     async with MockLlmServer([first[when], "success", "success", "success"]) as server:
