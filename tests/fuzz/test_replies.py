@@ -197,7 +197,7 @@ def received(pieces: list[bytes]) -> tuple[Any, str | None]:
     async def run() -> tuple[list[Any], str | None]:
         chunks: list[Any] = []
         try:
-            exchange: Any = nullcontext((FakeReply(pieces), adapter._Peer("server", "key", "KEY")))
+            exchange: Any = nullcontext((FakeReply(pieces), adapter._Peer(*["x"] * len(adapter._Peer._fields))))
             async for chunk in adapter._chunks(exchange):
                 chunks.append(chunk)
         except LlmError as error:
