@@ -43,7 +43,7 @@ class Endless(Adapter):
             yield chunk
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600 if LONG else 180)
 async def test_reloads_of_config_and_code(tmp_path: Path) -> None:
     project = Project(tmp_path)
     forget_local_modules()
@@ -78,7 +78,7 @@ async def test_reloads_of_config_and_code(tmp_path: Path) -> None:
         told(f"{reloads} reloads", judge_level(samples))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600 if LONG else 180)
 async def test_agents_created_and_disposed(tmp_path: Path) -> None:
     cycles, samples = count(200), []
     async with spine() as s:
@@ -102,7 +102,7 @@ async def test_agents_created_and_disposed(tmp_path: Path) -> None:
         told(f"{cycles} agents", judge_level(samples))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600 if LONG else 180)
 async def test_turns_of_one_agent(tmp_path: Path) -> None:
     """The history grows and nothing else; it grows by the same for each turn."""
     turns, samples = count(200), []

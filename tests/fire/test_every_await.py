@@ -90,7 +90,7 @@ def test_undisturbed_the_turn_uses_everything() -> None:
     run_stepping(main)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_turn_cancelled_at_any_moment_is_closed_and_the_next_one_runs(keep: bool) -> None:
     async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
@@ -114,7 +114,7 @@ def test_a_turn_cancelled_at_any_moment_is_closed_and_the_next_one_runs(keep: bo
     every_moment(1, trial, first=1 + keep)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 def test_an_agent_disposed_at_any_moment_leaves_a_closed_log_and_nothing_else() -> None:
     async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
         actor = await on.agent("a")
@@ -137,7 +137,7 @@ def test_an_agent_disposed_at_any_moment_leaves_a_closed_log_and_nothing_else() 
     every_moment(1, trial)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 def test_a_driver_whose_task_the_host_cancels_closes_its_log_and_can_go_on() -> None:
     async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
         actor = await on.agent("a")
@@ -162,7 +162,7 @@ def test_a_driver_whose_task_the_host_cancels_closes_its_log_and_can_go_on() -> 
     every_moment(1, trial)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 @pytest.mark.parametrize("wake", ["followup", "steer"])
 def test_a_wake_right_after_a_cancel_at_any_moment_is_not_lost(wake: str) -> None:
     async def trial(loop: SteppingLoop, on: Stage, k: int) -> bool:
@@ -191,7 +191,7 @@ def test_a_wake_right_after_a_cancel_at_any_moment_is_not_lost(wake: str) -> Non
     every_moment(1, trial)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 def test_a_loop_unloaded_at_any_moment_takes_its_agents_along() -> None:
     def trial(k: int) -> bool:
         async def main(loop: SteppingLoop) -> bool:
@@ -225,7 +225,7 @@ def test_a_loop_unloaded_at_any_moment_takes_its_agents_along() -> None:
             raise
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 @pytest.mark.parametrize("act", ["cancel", "dispose"])
 def test_on_disk_too_the_log_is_closed_and_the_session_goes_on(tmp_path: Path, act: str) -> None:
     """Persistence and checkpoints mounted: the waits for the disk are moments too."""
@@ -269,7 +269,7 @@ def test_on_disk_too_the_log_is_closed_and_the_session_goes_on(tmp_path: Path, a
     every_moment(LEAP, trial, make=lambda: stage(tmp_path))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600 if LONG else 180)
 def test_several_acts_at_random_moments() -> None:
     """Two to four of everything that may come from outside, at moments of one turn and the next."""
 

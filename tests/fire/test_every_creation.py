@@ -13,7 +13,7 @@ from dsh.core.agent import AgentHandle, CreateAgentOptions, ResumeAgentOptions
 from dsh.core.seams import SessionPersistence
 from tests.fire.judge import entered_ids, judge_log, strict_rows
 from tests.fire.stage import ROUTE, Actor, Stage, breathe, say, stage, within
-from tests.fire.stepping import SteppingLoop, run_stepping
+from tests.fire.stepping import LONG, SteppingLoop, run_stepping
 
 FAR = 500
 
@@ -32,7 +32,7 @@ async def make(agents: Any, how: str, session_id: str, signal: Any = None) -> Ag
     return await agents.resume(ResumeAgentOptions(session_id, agent_options=ROUTE, setup=setup, signal=signal))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 @pytest.mark.parametrize("how", ["create", "resume"])
 @pytest.mark.parametrize("stop", ["signal", "task", "owner"])
 def test_a_creation_given_up_at_any_moment_leaves_nothing(tmp_path: Path, how: str, stop: str) -> None:

@@ -446,7 +446,7 @@ class InboxMachine(RuleBasedStateMachine):
         await asyncio.gather(*self.jobs, return_exceptions=True)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600 if LONG else 180)
 def test_nothing_is_lost_doubled_reordered_or_left_asleep() -> None:
     profile = settings(
         max_examples=count(120),

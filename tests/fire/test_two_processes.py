@@ -19,7 +19,7 @@ from dsh.sessions.lease import probe
 from tests.cli.kit import Place
 from tests.fire.home import bash, composition, log_path, stored, until
 from tests.fire.judge import entered_ids, fault_of_body, judge_log
-from tests.fire.stepping import count
+from tests.fire.stepping import LONG, count
 from tests.sessions.helpers import Child, header, log_of, store_at
 
 EXPIRY = ", lease: expiry, leaseTtlMs: 3000, leaseRenewMs: 300"
@@ -159,7 +159,7 @@ async def test_f20_a_lock_does_not_live_on_in_a_forked_child(place: Place) -> No
     judge_log(stored(place, "steady"))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600 if LONG else 180)
 async def test_of_two_products_started_at_the_same_moment_one_works(place: Place) -> None:
     """The whole way: `dsh resume` twice at once; the winner's turn lasts until the loser has been refused."""
     async with MockLlmServer(["success"]) as server:
@@ -209,7 +209,7 @@ RACER = """
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600 if LONG else 180)
 @pytest.mark.parametrize("lease", ["auto", "expiry"])
 def test_of_two_that_open_a_session_at_the_same_moment_exactly_one_wins(tmp_path: Path, lease: str) -> None:
     """Up to 100 races; the loser names the winner, and the log holds the winners' turns alone."""
