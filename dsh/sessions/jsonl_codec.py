@@ -216,10 +216,11 @@ def _read_lines(log: DecodedLog, content: bytes, number: int) -> _Unsound | None
 
 
 def _parse(lines: bytes) -> list[Any] | None:
-    """The value of each line, None if there is not one in each."""
+    """The value of each line, None if there is not exactly one in each."""
     try:
-        rows: list[Any] = orjson.loads(b"[" + lines[:-1].replace(b"\n", b",") + b"]")
-    except orjson.JSONDecodeError:
+        # An array around each line, so that no value can reach over a line's end and no line hold two unnoticed.
+        rows = [row for (row,) in orjson.loads(b"[[" + lines[:-1].replace(b"\n", b"],[") + b"]]")]
+    except (ValueError, TypeError):
         return None
     return rows if len(rows) == lines.count(b"\n") else None
 

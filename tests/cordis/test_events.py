@@ -147,6 +147,28 @@ async def test_b19e_prepare_freezes_the_listeners_and_run_contains_everything():
         assert heard == ["first"]
 
 
+async def test_an_outlet_asks_the_guards_fixes_the_listeners_and_contains_what_they_raise():
+    async with harness() as root:
+        heard, refused = [], []
+
+        def breaks(event):
+            raise InvariantError("core", "broken")
+
+        root.on(Ping, breaks)
+        root.on(Ping, lambda e: heard.append(e.value))
+        outlet = root.outlet(Ping)
+        listeners = outlet.reach(Ping(1))
+        root.on(Ping, lambda e: heard.append("late"))
+        outlet.tell(listeners, Ping(1))
+        assert heard == [1]
+        root.on("internal/dispatch", lambda asked: refused[0], global_=True)
+        with pytest.raises(IndexError):
+            outlet.reach(Ping(2))
+        with pytest.raises(CordisError) as raised:
+            root.outlet(Gather)
+        assert raised.value.code == "WRONG_MODE" and heard == [1]
+
+
 async def test_b19f_an_invariant_error_is_raised_after_all_ran():
     async with harness() as root:
         heard = []

@@ -23,6 +23,7 @@ from dsh.cordis.jsonio import (
     encode,
     encode_str,
     freeze_json,
+    frozen_object,
     json_equal,
     snapshot_json,
     thaw,
@@ -126,6 +127,14 @@ def test_an_error_of_the_input_passes_through() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         snapshot_json([Angry(a=1)])
+
+
+def test_a_frozen_object_is_what_a_snapshot_gives() -> None:
+    fields = {"turn": 1, "text": "x", "inner": snapshot_json({"a": [1]})}
+    made = frozen_object(fields)
+    assert type(made) is FrozenDict and made == fields and snapshot_json(made) is made
+    fields["turn"] = 2
+    assert made["turn"] == 1
 
 
 def test_each_container_is_read_once() -> None:

@@ -306,3 +306,16 @@ async def test_iterating_entries_is_live_within_one_generation():
     drop()
     values.add(2)
     assert list(walk) == [] and list(values) == [2]
+
+
+async def test_an_outlet_reaches_its_scope_as_an_emit_does():
+    async with harness() as root:
+        keys, scopes, heard = table(root)
+        outlet = root.outlet(Unnamed, scope=keys["agent"])
+        for _ in range(2):
+            outlet.tell(outlet.reach(Unnamed()), Unnamed())
+            told, heard[:] = list(heard), []
+            root.emit(Unnamed(), scope=keys["agent"])
+            assert told == heard != []
+            heard.clear()
+            scopes["agent"].ctx.on(Unnamed, lambda e: heard.append("late"))

@@ -12,6 +12,7 @@ import zstandard
 
 from dsh.cordis.jsonio import snapshot_json
 from dsh.core.session_event import SessionEvent
+from dsh.sessions import jsonl_codec
 from dsh.sessions.errors import (
     SessionFormatUnsupportedError,
     SessionPersistenceCorruptionError,
@@ -287,6 +288,42 @@ def test_b06b_an_unparsable_line_is_cut_unless_a_turn_ended_behind_it() -> None:
     with pytest.raises(SessionPersistenceCorruptionError) as caught:
         unraw(good + b"{half\n" + json.dumps(row(2, "turn/end", turn=1)).encode() + b"\n")
     assert str(caught.value) == 'stored session "s" failed validation: unparsable committed event at line 3'
+
+
+DAMAGE: list[bytes] = [
+    b'{"type":"a","seq":1,"time":1,"data":{}},{"type":"a","seq":2,"time":1,"data":{}}\n',  # two values in a line
+    b'{"type":"a","seq":1\n"time":1,"data":{}}\n',  # one value in two lines
+    b'{"type":"a","seq":1,"time":1,"data":{}},{"type":"a","seq":2\n"time":1,"data":{}}\n',  # both: the count is right
+    b'{"type":"a","seq":1.0,"time":1e0,"data":{"n":2.0,"big":1e300}}\n',  # numbers as others write them
+    b'{"type":"a","seq":1,"time":1,"data":{"n":-0.0}}\n',
+    b'{"type":"a","seq":1,"time":1,"data":{"n":9007199254740993}}\n',
+    b'{"type":"a","seq":1,"time":1,"data":{"t":"\\ud800"}}\n',
+    b'{"type":"a","seq":true,"time":1,"data":{}}\n',
+    b'{"type":"a","seq":1,"time":1,"data":{},"ignorable":true}\n',
+    b'{"type":"a","seq":1,"time":1,"data":{},"more":1}\n',
+    b'{"type":"a","seq":1,"time":9007199254740993,"data":{}}\n',
+    b'{"type":"a","seq":1,"time":1,"data":%s1%s}\n' % (b"[" * 2000, b"]" * 2000),
+    b"[1]\n",
+    b"null\n",
+    b"\n",
+]
+
+
+@pytest.mark.parametrize("line", DAMAGE)
+@pytest.mark.parametrize("after", [b"", b'{"type":"turn/start","seq":2,"time":1,"data":{"turn":1}}\n'])
+def test_lines_that_are_parsed_together_are_judged_one_by_one(
+    line: bytes, after: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judged() -> object:
+        try:
+            log = unraw(rows(row(0, turn=1)) + line + after)
+            return encode_batch(log.events), log.keep, log.rewrite
+        except SessionPersistenceCorruptionError as error:
+            return str(error)
+
+    together = judged()
+    monkeypatch.setattr(jsonl_codec, "_parse", lambda lines: None)
+    assert together == judged()
 
 
 def test_b06c_a_gap_is_cut_unless_a_turn_ended_behind_it() -> None:
