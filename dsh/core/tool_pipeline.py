@@ -6,12 +6,11 @@ into that result; only a cancelled host passes through, and the call is settled 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dsh.cordis import AbortError, AbortSignal, Context
+from dsh.cordis import AbortSignal, Context
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import FrozenDict, FrozenList, NotJsonError, snapshot_json
 from dsh.cordis.records import identity_record
@@ -21,6 +20,7 @@ from dsh.llm.message import freeze_message
 from . import texts
 from .seams import Approval
 from .tasks import cancel_count, stops_host
+from .tool_body import run_body
 from .tool_errors import ToolNotFoundError, ToolOutputError
 from .tool_events import (
     ACCEPT,
@@ -58,9 +58,6 @@ class RegisteredTool:
     schema: FrozenDict
     output_schema: FrozenDict
 
-
-STOP_SECONDS: Final = 10.0
-"""How long a body may go on after its call was aborted, before its task is cancelled, and again."""
 
 _ABORTED = ToolResult.failure(texts.ABORTED, info={"name": "AbortError", "code": "ABORTED"})
 ABORTED_BEFORE_DISPATCH = ToolResult.failure(
@@ -243,7 +240,7 @@ class ToolExecution:
             run._signal = signal
             self._started = True
             try:
-                value, error = await _in_own_task(tool.definition, run)
+                value, error = await run_body(tool.definition, run)
             finally:
                 run._signal = outer
             if error is None:
@@ -403,58 +400,6 @@ class ToolExecution:
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------
-
-
-async def _in_own_task(definition: ToolDefinition, run: ToolRun) -> tuple[Any, BaseException | None]:
-    """Run the body in a task of its own and wait for it, whatever happens: its value, or what it raised.
-
-    A cancellation of the waiting task reaches the body; it is raised here after the body has ended. A body that goes on
-    although its call is aborted has its task cancelled: at once if it could not hear of the abort.
-    """
-    host = asyncio.current_task()
-    before = cancel_count()
-    loop = asyncio.get_running_loop()
-    signal = run.signal
-    task = loop.create_task(_run_body(definition, run), name=f"tool {run.name} {run.call_id}")
-    timer: asyncio.TimerHandle | None = None
-
-    def stop() -> None:
-        nonlocal timer
-        task.cancel()
-        timer = loop.call_later(STOP_SECONDS, stop)
-
-    def on_abort() -> None:
-        nonlocal timer
-        timer = loop.call_later(STOP_SECONDS if definition.hears_abort else 0, stop)
-
-    undo = signal.on_abort(on_abort)
-    try:
-        outcome = await task
-    except asyncio.CancelledError as error:
-        if stops_host(error, before):
-            raise
-        return None, AbortError(texts.ABORTED, signal.reason) if signal.aborted else error
-    finally:
-        undo()
-        if timer is not None:
-            timer.cancel()
-    if host is not None and host.cancelling() > before:
-        raise asyncio.CancelledError
-    return outcome
-
-
-async def _run_body(definition: ToolDefinition, run: ToolRun) -> tuple[Any, BaseException | None]:
-    # Caught inside the task: asyncio carries SystemExit and KeyboardInterrupt past every awaiting task, straight out of
-    # the loop.
-    try:
-        value = definition.execute(run.arguments, run)
-        if hasattr(value, "__await__"):
-            value = await value
-    except BaseException as error:
-        if stops_host(error):
-            raise
-        return None, error
-    return value, None
 
 
 def _aborted(started: bool, contexts: tuple[Message, ...] = ()) -> ToolResult:

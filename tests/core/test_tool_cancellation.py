@@ -148,7 +148,7 @@ async def test_b37b_a_function_that_cannot_hear_of_the_abort_is_cancelled() -> N
 async def test_b37c_a_body_that_goes_on_after_the_abort_is_cancelled_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dsh.core.tool_pipeline.STOP_SECONDS", 0.02)
+    monkeypatch.setattr("dsh.core.tool_body.STOP_SECONDS", 0.02)
     async with stage() as s:
         started = asyncio.Event()
         swallowed: list[str] = []
