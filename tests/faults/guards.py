@@ -465,7 +465,7 @@ GUARDS: tuple[Guard, ...] = (
         18,
         "a second signal leaves at once",
         "dsh/cli/host.py",
-        "            _exit_now(128 + number)\n",
+        "            _exit_now(128 + number, self.line)\n",
         "            return\n",
         STOPS + "test_fault18_a_signal_closes_the_turn_ends_children_and_says_its_code",
     ),
