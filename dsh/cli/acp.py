@@ -7,7 +7,7 @@ import typer
 
 from dsh.cli.run import enter_folder
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

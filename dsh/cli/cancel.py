@@ -8,7 +8,7 @@ import typer
 
 from dsh.cli.daemons import control_errors, home_folder
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

@@ -11,7 +11,9 @@ import typer
 
 from dsh.cli.output import fail, print_json, tell
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The composition, without starting it.")
+app = typer.Typer(
+    rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="The composition, without starting it."
+)
 
 File = Annotated[Path | None, typer.Argument(help="The composition; ./cordis.yml or the packaged one otherwise.")]
 Patch = Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")]

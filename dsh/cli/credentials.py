@@ -10,7 +10,9 @@ import typer
 
 from dsh.cli.output import fail, print_table
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Keys by name; values are never printed.")
+app = typer.Typer(
+    rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="Keys by name; values are never printed."
+)
 
 Name = Annotated[str, typer.Argument(help="Name, e.g. DEEPSEEK_API_KEY.")]
 

@@ -9,7 +9,9 @@ import typer
 
 from dsh.cli.output import fail
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Helpers for building on dsh.")
+app = typer.Typer(
+    rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="Helpers for building on dsh."
+)
 
 
 @app.callback()

@@ -11,7 +11,7 @@ import typer
 from dsh.cli.daemons import control_errors, home_folder
 from dsh.cli.output import fail, print_json, print_table
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

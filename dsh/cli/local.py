@@ -8,7 +8,9 @@ import typer
 
 from dsh.cli.output import fail
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The model that runs on this machine.")
+app = typer.Typer(
+    rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="The model that runs on this machine."
+)
 
 
 @app.callback()

@@ -12,7 +12,7 @@ from dsh.cli.output import age, print_table
 if TYPE_CHECKING:
     from dsh.interfaces.control.client import Daemon
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dsh.cli.last_line import LastLine
     from dsh.sessions.stored import StoredSession
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 TAIL = 6
 """Messages of the session that a console shows before the prompt."""

@@ -9,7 +9,7 @@ import typer
 
 from dsh.cli.output import fail
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 FORMATS = ("text", "json", "stream-json")
 

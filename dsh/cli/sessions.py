@@ -11,7 +11,12 @@ from dsh.cli.output import age, fail, print_json, print_table, tell
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List, show, rename and verify stored sessions.")
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, show, rename and verify stored sessions.",
+)
 
 Root = Annotated[str | None, typer.Option("--root", help="Session folder; $DSH_HOME/sessions by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

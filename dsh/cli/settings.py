@@ -14,7 +14,12 @@ from dsh.cli.output import fail, print_json, print_table, tell
 if TYPE_CHECKING:
     from dsh.settings.offline import SettingValue
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Your settings, live in running compositions.")
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Your settings, live in running compositions.",
+)
 
 T = TypeVar("T")
 

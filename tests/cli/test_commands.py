@@ -39,6 +39,14 @@ async def test_the_list_of_commands_says_what_each_command_says_of_itself() -> N
     assert said == COMMANDS
 
 
+async def test_no_command_offers_to_install_completion() -> None:
+    group = typer.main.get_command(app)
+    context: Any = type("Parent", (), {"help_option_names": ["--help"]})
+    for name in COMMANDS:
+        command = group.get_command(context, name)  # type: ignore[attr-defined]
+        assert not [each.name for each in command.params if "completion" in each.name], name
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["nonsense"], ["run", "--nonsense"], ["exec"], ["run", "--output", "xml"], ["--log-format", "xml", "run"]],
