@@ -297,6 +297,7 @@ async def test_bytes_that_are_no_request_end_the_connection_with_an_error(place:
             b"\x16\x03\x01\x02\x00",
             b"A" * 100_000,
             b"GET /\r\n",
+            b"\0\1\2\3\r\n\r\n",
         ):
             with socket.socket(socket.AF_UNIX) as raw:
                 raw.settimeout(20)
@@ -305,7 +306,20 @@ async def test_bytes_that_are_no_request_end_the_connection_with_an_error(place:
                 raw.shutdown(socket.SHUT_WR)
                 answer = b"".join(iter(lambda: raw.recv(65536), b""))
             assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer
+            assert b"bytearray" not in answer
         assert (await control.ask("GET", "/api/status"))["state"] == "running"
+
+
+async def test_a_query_name_that_would_be_ignored_is_refused(place: Place) -> None:
+    async with controlled(place) as control:
+        for path, name, known in (
+            (f"/api/stream?session={control.main}", "session", "sessions, after"),
+            ("/api/sessions?limit=1&cdw=/", "cdw", "limit, cwd, q, cursor"),
+            (f"/api/sessions/{control.main}/events?form=1", "form", "from, limit, view"),
+            ("/api/status?verbose", "verbose", "(none)"),
+        ):
+            said = await refusal(control, "GET", path, 400)
+            assert said["message"] == f"unknown query name '{name}'; known: {known}"
 
 
 # -- the other door ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dsh.interfaces.control import run_folder
-from dsh.interfaces.control.client import Client, ControlError, NoAnswerError, find_daemons, running_daemons
+from dsh.interfaces.control.client import Client, ControlError, NoAnswerError, find_agent, find_daemons
 from dsh.interfaces.control.run_folder import Entry, RunFolderError, find_entries, listen, open_run_folder, publish
 from tests.cli.kit import PYTHON, Place
 from tests.interfaces.control_kit import DEMO, controlled, demo_place
@@ -193,13 +193,14 @@ def test_files_that_are_no_entries_are_passed_over(home: Path, open_sockets: lis
         (folder / name).write_text(text)
     (folder / "f.json").write_bytes(b"\xff")
     (folder / "g.json").mkdir()
+    os.mkfifo(folder / "h.json")  # nobody writes to it
     assert find_entries(home) == [entry]
 
 
 def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
     assert find_daemons(tmp_path / "nowhere") == [] and not (tmp_path / "nowhere").exists()
     with pytest.raises(ControlError, match="no daemon is running; start one with `dsh run`"):
-        running_daemons(tmp_path / "nowhere")
+        find_agent(tmp_path / "nowhere", None)
 
 
 async def test_daemons_that_start_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ class Connection:
         except ApiError as error:
             await self._send(error.status, error.body(), "application/json", error.headers)
         except h11.RemoteProtocolError as error:
-            refused = ApiError(error.error_status_hint, "BAD_REQUEST", str(error))
+            said = str(error).partition(": ")[0]  # what follows quotes the client's bytes as Python shows them
+            refused = ApiError(error.error_status_hint, "BAD_REQUEST", said)
             await self._send(refused.status, refused.body(), "application/json", {})
         else:
             if isinstance(answer, EventStream):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes
@@ -69,6 +69,10 @@ class Request:
         values = self.query.get(name)
         return values[0] if values else None
 
+    def only_query(self, *known: str) -> None:
+        """Raise ApiError when the query holds a name that would be ignored."""
+        _refuse_unknown("query name", self.query, known)
+
     def number(self, name: str, default: int, largest: int = 2**53 - 1) -> int:
         """A query value as an integer from 0 to `largest`. Raises ApiError."""
         text = self.value(name)
@@ -115,6 +119,10 @@ def text_field(body: Mapping[str, Any], name: str, *, required: bool = False) ->
 
 def only_fields(body: Mapping[str, Any], *known: str) -> None:
     """Raise ApiError when a request body holds a field that would be ignored."""
-    unknown = [name for name in body if name not in known]
+    _refuse_unknown("field", body, known)
+
+
+def _refuse_unknown(what: str, given: Iterable[str], known: tuple[str, ...]) -> None:
+    unknown = [name for name in given if name not in known]
     if unknown:
-        raise ApiError(400, "BAD_REQUEST", f"unknown field {unknown[0]!r}; known: {', '.join(known) or '(none)'}")
+        raise ApiError(400, "BAD_REQUEST", f"unknown {what} {unknown[0]!r}; known: {', '.join(known) or '(none)'}")

@@ -5,6 +5,7 @@ One table for both sockets; a plugin adds rows of its own by ``control.serve(Rou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,11 +50,15 @@ STATUS_OF_CODE: Final = {
 
 @record
 class Route:
-    """One thing that can be asked. path: `{name}` stands for one segment, given to the handler in order."""
+    """One thing that can be asked. path: `{name}` stands for one segment, given to the handler in order.
+
+    query: the names that may stand behind the path.
+    """
 
     method: str
     path: str
     handler: Callable[..., Awaitable[Answer]]
+    query: tuple[str, ...] = ()
 
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
         """What stands for the names of the path; None when the path is another."""
@@ -74,18 +79,18 @@ ROUTES: Final = (
     Route("GET", "/api/config", host_api.config),
     Route("PATCH", "/api/config", host_api.change_config),
     Route("POST", "/api/respond", host_api.respond),
-    Route("GET", "/api/sessions", session_api.listing),
+    Route("GET", "/api/sessions", session_api.listing, ("limit", "cwd", "q", "cursor")),
     Route("POST", "/api/sessions", session_api.create),
     Route("GET", "/api/sessions/{id}", session_api.show),
     Route("PATCH", "/api/sessions/{id}", session_api.change),
     Route("DELETE", "/api/sessions/{id}", session_api.delete),
-    Route("GET", "/api/sessions/{id}/events", session_api.events),
+    Route("GET", "/api/sessions/{id}/events", session_api.events, ("from", "limit", "view")),
     Route("POST", "/api/sessions/{id}/fork", session_api.fork),
     Route("POST", "/api/sessions/{id}/prompt", live_api.prompt),
     Route("POST", "/api/sessions/{id}/cancel", live_api.cancel),
     Route("GET", "/api/sessions/{id}/queue", live_api.queue),
     Route("DELETE", "/api/sessions/{id}/queue/{message}", live_api.take_back),
-    Route("GET", "/api/stream", live_api.stream),
+    Route("GET", "/api/stream", live_api.stream, ("sessions", "after")),
 )
 
 
@@ -97,6 +102,8 @@ class Api:
         self.control = control
         self.feed = Feed(ctx)
         self.draining = False
+        self.config_lock = asyncio.Lock()
+        """Held while the composition's file is edited."""
 
     async def handle(self, request: Request) -> Answer:
         """Answer one request. Raises ApiError."""
@@ -122,6 +129,7 @@ class Api:
             if given is None:
                 continue
             if route.method == request.method:
+                request.only_query(*route.query)
                 return route.handler, given
             allowed.append(route.method)
         path = request.target.partition("?")[0]

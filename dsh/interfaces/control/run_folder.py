@@ -168,7 +168,10 @@ def is_gone(entry: Entry) -> bool:
 
 def _read(path: str) -> Entry | None:
     try:
-        with open(path, encoding="utf-8") as file:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would be waited for
+        with open(fd, encoding="utf-8") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return None
             raw: Any = json.load(file)
         entry = Entry(**{name: raw.get(name) for name in Entry._fields})
     except (OSError, ValueError, AttributeError):
