@@ -4,19 +4,18 @@ Annotations are objects here and not texts, as in the module of each command tha
 them, and evaluating texts takes a while.
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail
+from dsh.cli.output import fail, read_stdin
 from dsh.cli.run import FORMATS, enter_folder
 
 if TYPE_CHECKING:
     from dsh.cli.last_line import LastLine
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("exec")
@@ -78,7 +77,7 @@ def run_task(
     from dsh.cli.host import Launch, run
 
     if task == "-":
-        task = sys.stdin.read()
+        task = read_stdin()
     if not task.strip():
         fail("the task is empty", 2)
     provider, _, name = (model or "").partition("/")

@@ -31,6 +31,17 @@ def tell(text: str) -> None:
     typer.echo(f"dsh: {printable(text)}", err=True)
 
 
+def read_stdin() -> str:
+    """All of standard input; leaves with code 2 when it is no UTF-8."""
+    import sys
+
+    getattr(sys.stdin, "reconfigure", lambda **_: None)(errors="strict")  # it replaces what it cannot read otherwise
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        fail("standard input is no UTF-8 text", 2)
+
+
 def print_json(value: Any) -> None:
     """One JSON value and a line feed."""
     from dsh.cordis.jsonio import encode_str, snapshot_json

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +14,7 @@ from dsh.cli.output import fail
 if TYPE_CHECKING:
     from dsh.interfaces.control.client import Daemon
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 STOP_SECONDS = 30.0
 
@@ -49,15 +51,19 @@ def _stop(daemon: Daemon, drain: bool) -> bool:
     entry = daemon.entry
     try:
         if daemon.status is None:
-            text = f"{daemon.name} does not answer; `kill {entry.pid}` ends it, or `kill -CONT {entry.pid}` wakes it"
-            raise ControlError(text)
+            pid = entry.pid
+            known = f"`kill -CONT {pid}` wakes it and `kill {pid}` ends it"
+            raise ControlError(f"{daemon.name} does not answer; if process {pid} is dsh still, {known}")
         with Client(entry) as client:
             client.send("POST", "/api/stop", {"mode": "drain" if drain else "now"})
-        busy = [agent["label"] or agent["sessionId"] for agent in daemon.agents if agent["status"] == "running"]
+        agents = [agent for agent in daemon.agents if agent["status"] == "running"]
+        busy = {agent["label"] or agent["sessionId"]: agent["sessionId"] for agent in agents}
         if drain and busy:
             typer.echo(f"waiting for {', '.join(busy)}; `dsh stop {entry.pid}` ends it at once", err=True)
         if not wait_for_end(entry, None if drain else STOP_SECONDS):
             raise ControlError(f"{daemon.name} is still there after {STOP_SECONDS:g} s; `kill -9 {entry.pid}` ends it")
+        if drain and (cut := [name for name, session_id in busy.items() if _was_cut_off(daemon, session_id)]):
+            raise ControlError(f"{daemon.name} was stopped before {', '.join(cut)} had finished")
     except DaemonGoneError:
         wait_for_end(entry, STOP_SECONDS)
     except ControlError as error:
@@ -65,3 +71,22 @@ def _stop(daemon: Daemon, drain: bool) -> bool:
         return False
     typer.echo(f"stopped {daemon.name}")
     return True
+
+
+def _was_cut_off(daemon: Daemon, session_id: str) -> bool:
+    """Whether the last turn of a session ended because its daemon did, as its log tells."""
+    from dsh.cli.session_place import sessions_of
+    from dsh.cli.sessions import session_root
+    from dsh.cordis.errors import HarnessError
+    from dsh.interfaces.outcome import end_name
+    from dsh.sessions.log_tail import last_in_log
+    from dsh.sessions.stored import resolve_stored
+
+    def ended(row: Mapping[str, Any]) -> str | None:
+        return end_name(row["data"]["reason"]) if row.get("type") == "turn/end" else None
+
+    try:
+        stored = resolve_stored(session_root(sessions_of(Path(daemon.entry.config))), session_id)
+        return last_in_log(stored.path, stored.id, (b'"turn/end"',), ended) == "disposed"
+    except (OSError, HarnessError, KeyError, TypeError):  # nobody can tell
+        return False
