@@ -1,0 +1,83 @@
+"""Cancel and dispose at every moment of a turn that runs commands: no process of it is left when the agent is quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+import dsh.shell.bash
+import dsh.shell.subprocess
+import dsh.shell.tool_bash
+from tests.core.kit import text_reply, tool_reply
+from tests.fire.home import processes_with
+from tests.fire.judge import entered_ids
+from tests.fire.stage import say, stage, within
+from tests.fire.stepping import LONG, SteppingLoop, run_stepping
+
+LEAP = 1 if LONG else 7
+FAR = 2_000
+
+
+def command(marker: str) -> str:
+    line = f"export FIRE={marker}; (trap '' TERM; sleep 0.2) & sleep 0.2; wait"
+    return json.dumps({"command": line, "description": "fire"})
+
+
+@pytest.mark.timeout(3600 if LONG else 180)
+@pytest.mark.parametrize("act", ["cancel", "dispose"])
+def test_no_process_outlives_the_turn_that_started_it(act: str) -> None:
+    async def main(loop: SteppingLoop) -> int:
+        async with stage(maxParallelToolCalls=3) as on:
+            await on.s.root.plugin(dsh.shell.subprocess, {})
+            await on.s.root.plugin(dsh.shell.bash, {"graceMs": 50})
+            await on.s.root.plugin(dsh.shell.tool_bash, {"allowParallel": True})
+            for k in range(1, FAR, LEAP):
+                marker = uuid.uuid4().hex
+                calls = tool_reply(*(("bash", command(marker), f"c{n}") for n in range(3)))
+                on.model.script = [calls, text_reply("done"), text_reply("second")]
+                try:
+                    if not await trial(loop, on, k, marker):
+                        return k
+                except BaseException as error:
+                    error.add_note(f"at moment {k}")
+                    raise
+        raise AssertionError("the turn has no end")
+
+    async def trial(loop: SteppingLoop, on: Any, k: int, marker: str) -> bool:
+        actor = await on.agent("a")
+        disposals: list[asyncio.Future[None]] = []
+
+        def now() -> None:
+            if act == "cancel":
+                actor.agent.cancel({"kind": "user"})
+            else:
+                disposals.append(asyncio.ensure_future(actor.handle.dispose()))
+
+        loop.arm({k: now})
+        actor.start()
+        async with within("the turn"):
+            await actor.agent.when_idle()
+        acted = loop.disarm()
+        assert processes_with(f"FIRE={marker}") == []
+        actor.judge()
+        if act == "cancel":
+            on.model.calm.add(actor.agent.id)
+            actor.agent.followup(actor.note(say("after")))
+            async with within("the next turn"):
+                await actor.agent.when_idle()
+            assert actor.sent[-1] in entered_ids(actor.rows)
+        async with within("disposal"):
+            await asyncio.gather(*disposals, actor.handle.dispose())
+        assert processes_with(f"FIRE={marker}") == []
+        assert asyncio.all_tasks() <= on.standing_tasks | mounted(on), asyncio.all_tasks()
+        return acted
+
+    def mounted(on: Any) -> set[Any]:
+        """Tasks of the shell's own rows."""
+        return {owned.task for owned in on.s.root.runtime.tasks.values()}
+
+    assert run_stepping(main) > 60
