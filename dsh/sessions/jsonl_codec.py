@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dsh.sessions.frames import FrameCodec
 
 _AT_ONCE: Final = 128 * 1024
-"""Bytes parsed together: enough to spread the cost of a call, few enough to stay in the processor's cache."""
+"""Bytes parsed together: few enough that what comes of them stays in the processor's cache until it is taken."""
 RETIRED_HEADER_KEYS: Final = ("sandboxMode", "approvalPolicy")
 
 
@@ -189,40 +189,37 @@ class _Unsound(NamedTuple):
 def _read_lines(log: DecodedLog, content: bytes, number: int) -> _Unsound | None:
     """Add the events of complete lines, the first of which has that number, up to the first unsound one.
 
-    Many lines are parsed together and taken if nothing is wrong with them, which opens a log in two thirds of the time.
+    Many lines are parsed and taken together if nothing is wrong with them, which saves a fifth of the time.
     Whatever is wrong, or merely unusual, is read again on its own and judged there.
     """
     events = log.events
     start = 0
     while start < len(content):
         end = content.find(b"\n", min(start + _AT_ONCE, len(content) - 1)) + 1
-        block = content[start:end]
-        rows = _parse(block)
-        lines: list[bytes] = []  # split off only when one is needed
-        at, count = 0, block.count(b"\n")
+        lines = content[start:end].split(b"\n")
+        lines.pop()
+        rows = _parse(lines)
+        at = 0
         while True:
             if rows is not None:
                 at += adopt_plain(rows, at, events)
-            if at == count:
+            if at == len(lines):
                 break
             if rows is None or not _take(events, rows[at]):
-                lines = lines or block.split(b"\n")
                 fault = _read_row(log, lines[at], number + at)
                 if fault is not None:
                     return _Unsound(start + sum(map(len, lines[:at])) + at, fault)
             at += 1
-        start, number = end, number + count
+        start, number = end, number + len(lines)
     return None
 
 
-def _parse(lines: bytes) -> list[Any] | None:
-    """The value of each line, None if there is not exactly one in each."""
+def _parse(lines: list[bytes]) -> list[Any] | None:
+    """The value of each line, None if one does not parse."""
     try:
-        # An array around each line, so that no value can reach over a line's end and no line hold two unnoticed.
-        rows = [row for (row,) in orjson.loads(b"[[" + lines[:-1].replace(b"\n", b"],[") + b"]]")]
-    except (ValueError, TypeError):
+        return [*map(orjson.loads, lines)]
+    except orjson.JSONDecodeError:
         return None
-    return rows if len(rows) == lines.count(b"\n") else None
 
 
 def _take(events: list[SessionEvent], row: Any) -> bool:
