@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from dsh.cli.daemons import control_errors, home_folder
-from dsh.cli.output import fail
+from dsh.cli.output import fail, read_stdin
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()
@@ -32,7 +32,7 @@ def send(
     from dsh.interfaces.terminal_text import printable
 
     if text == "-":
-        text = sys.stdin.read()
+        text = read_stdin()
     if not text.strip():
         fail("the prompt is empty", 2)
     with control_errors():

@@ -210,9 +210,8 @@ def find_daemons(home: Path | str) -> list[Daemon]:
     return [daemon for daemon in found if daemon is not None]
 
 
-def running_daemons(home: Path | str) -> list[Daemon]:
-    """The daemons that answer. Raises ControlError when there is none."""
-    daemons = find_daemons(home)
+def _answering(daemons: Sequence[Daemon]) -> list[Daemon]:
+    """Those that answer. Raises ControlError when there is none."""
     if not daemons:
         raise ControlError("no daemon is running; start one with `dsh run`", code="NO_DAEMON")
     answering = [daemon for daemon in daemons if daemon.status is not None]
@@ -229,22 +228,25 @@ def find_agent(home: Path | str, reference: str | None) -> Target:
 
     Raises ControlError: exit code 2 and the candidates when several are meant.
     """
-    targets = [Target(daemon, agent) for daemon in running_daemons(home) for agent in daemon.agents]
+    _refuse_empty(reference)
+    daemons = find_daemons(home)
+    targets = [Target(daemon, agent) for daemon in _answering(daemons) for agent in daemon.agents]
     if reference is None:
         found = targets
     else:
         names = [(target, [str(target.agent.get("label") or ""), target.session_id]) for target in targets]
         found = [target for target, own in names if reference in own]
-        found = found or [t for t, own in names if reference and any(name.startswith(reference) for name in own)]
+        found = found or [t for t, own in names if any(name.startswith(reference) for name in own)]
     if len(found) == 1:
         return found[0]
     if found:
         what = "several agents are running" if reference is None else f'"{reference}" may be several agents'
         raise ControlError("\n  ".join([f"{what}; name one:", *map(_candidate, found)]), 2, "AMBIGUOUS")
+    silent = "".join(f"; {each.name} does not answer and may have it" for each in daemons if each.status is None)
     if reference is None:
-        raise ControlError("no running daemon has an agent", code="NO_AGENT")
+        raise ControlError(f"no running daemon has an agent{silent}", code="NO_AGENT")
     known = ", ".join(sorted({target.name for target in targets})) or "(none)"
-    text = f'no running daemon has an agent or session "{reference}" open; agents: {known}'
+    text = f'no running daemon has an agent or session "{reference}" open; agents: {known}{silent}'
     raise ControlError(text, code="NO_AGENT")
 
 
@@ -253,6 +255,7 @@ def find_daemon(home: Path | str, reference: str | None) -> Daemon:
 
     Raises ControlError: exit code 2 and the candidates when several are meant.
     """
+    _refuse_empty(reference)
     daemons = find_daemons(home)
     if reference is not None:
         path = os.path.realpath(reference)
@@ -262,7 +265,7 @@ def find_daemon(home: Path | str, reference: str | None) -> Daemon:
             if str(daemon.entry.pid) == reference or os.path.realpath(daemon.entry.config) == path
         ]
         if not found:
-            return find_agent(home, reference).daemon
+            return _daemon_of_agent(home, reference, daemons)
         daemons = found
     if len(daemons) > 1:
         names = [f"{daemon.entry.pid}  {show_path(daemon.entry.config)}" for daemon in daemons]
@@ -270,6 +273,29 @@ def find_daemon(home: Path | str, reference: str | None) -> Daemon:
     if not daemons:
         raise ControlError("no daemon is running", code="NO_DAEMON")
     return daemons[0]
+
+
+def _daemon_of_agent(home: Path | str, reference: str, daemons: Sequence[Daemon]) -> Daemon:
+    """The daemon of an agent; if there is none, the refusal says what the reference looks like."""
+    try:
+        return find_agent(home, reference).daemon
+    except ControlError as error:
+        if error.code not in ("NO_AGENT", "NO_DAEMON"):
+            raise
+        if os.sep in reference or reference.endswith((".yml", ".yaml")):
+            there = os.path.exists(reference)
+            text = f"no daemon runs {reference}" if there else f"no such file: {reference}"
+        elif reference.isdigit():
+            running = ", ".join(str(daemon.entry.pid) for daemon in daemons) or "none"
+            text = f"no daemon with pid {reference} (running: {running})"
+        else:
+            raise
+        raise ControlError(text, code=error.code) from None
+
+
+def _refuse_empty(reference: str | None) -> None:
+    if reference is not None and not reference.strip():
+        raise ControlError("the name is empty", 2, "USAGE")
 
 
 def _candidate(target: Target) -> str:

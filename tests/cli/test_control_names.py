@@ -1,0 +1,78 @@
+"""Names that mean no daemon or agent, daemons that cannot say what they have, and ends that were not what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.kit import PYTHON, Place
+from tests.cli.test_control import following
+from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return demo_place(tmp_path)
+
+
+async def test_what_looks_like_a_file_or_a_pid_is_refused_as_such(place: Place) -> None:
+    place.write("idle.yml", DEMO)
+    async with controlled(place) as control:
+        pid = control.daemon.process.pid
+        for command, text in (
+            (["inspect", "/tmp/nope.yml"], "no such file: /tmp/nope.yml"),
+            (["inspect", "99999999"], f"no daemon with pid 99999999 (running: {pid})"),
+            (["stop", "1"], f"no daemon with pid 1 (running: {pid})"),
+            (["stop", "./idle.yml"], "no daemon runs ./idle.yml"),
+        ):
+            done = await place.dsh(*command)
+            assert (done.code, done.err) == (1, f"dsh: {text}\n")
+        for command in (["send", "", "x"], ["stop", ""], ["inspect", " "], ["cancel", ""], ["tail", ""]):
+            done = await place.dsh(*command)
+            assert (done.code, done.err) == (2, "dsh: the name is empty\n"), command
+    gone = await place.dsh("inspect", "nope.yml")
+    assert (gone.code, gone.err) == (1, "dsh: no such file: nope.yml\n")
+
+
+async def test_a_daemon_that_does_not_answer_is_named_where_an_agent_is_not_found(place: Place) -> None:
+    place.write("two.yml", DEMO.replace("- id: main", "- id: gamma"))
+    async with controlled(place), controlled(place, config="two.yml") as two:
+        two.daemon.signal(signal.SIGSTOP)
+        try:
+            sent = await place.dsh("send", "gamma", "hi")
+            pid = two.daemon.process.pid
+            assert sent.code == 1
+            assert sent.err.endswith(f"agents: main; daemon {pid} (two.yml) does not answer and may have it\n")
+            stopped = await place.dsh("stop", "two.yml")
+            assert stopped.code == 1 and f"if process {pid} is dsh still, `kill -CONT {pid}`" in stopped.err
+        finally:
+            two.daemon.signal(signal.SIGCONT)
+
+
+async def test_a_drain_that_is_cut_short_is_no_success(place: Place) -> None:
+    async with controlled(place) as control:
+        await control.prompt(WAIT)
+        await control.waits("begun")
+        async with following(place, "stop", "--drain") as drain:
+            await drain.shows("waiting for main; ", "err")
+            hard = await place.dsh("stop")
+            assert hard.code == 0
+            assert await drain.ends() == 1
+            assert drain.out == "" and "was stopped before main had finished" in drain.err
+        await control.daemon.finish()
+
+
+async def test_bytes_that_are_no_text_are_a_usage_error(place: Place) -> None:
+    async with controlled(place) as control:
+        for command in (["send", "main", "-"], ["exec", "-"]):
+            process = await asyncio.create_subprocess_exec(
+                PYTHON, "-m", "dsh.cli.main", *command,
+                cwd=place.work, env=place.env,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            out, err = await asyncio.wait_for(process.communicate(b"\xff\xfe bad"), 40)
+            assert (process.returncode, out, err) == (2, b"", b"dsh: standard input is no UTF-8 text\n")
+        assert await control.log() == []
