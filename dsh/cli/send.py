@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dsh.cli.daemons import control_errors, home_folder
-from dsh.cli.output import fail, read_stdin
+from dsh.cli.output import fail, read_stdin, tell
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -27,7 +27,8 @@ def send(
     """
     import json
 
-    from dsh.interfaces.control.client import DaemonGoneError, find_agent
+    from dsh.interfaces.control.client import find_agent
+    from dsh.interfaces.control.events import Follower
     from dsh.interfaces.control.following import PromptWatch
     from dsh.interfaces.terminal_text import printable
 
@@ -36,7 +37,8 @@ def send(
     if not text.strip():
         fail("the prompt is empty", 2)
     with control_errors():
-        target = find_agent(home_folder(), agent)
+        home = home_folder()
+        target = find_agent(home, agent)
         with target.client() as client:
             body = {"content": text, "mode": "steer" if steer else "next-turn"}
             answer = client.send("POST", target.path("/prompt"), body)
@@ -44,12 +46,11 @@ def send(
             if not wait:
                 typer.echo(json.dumps(sent) if as_json else answer["messageId"])
                 return
-            watch = PromptWatch(answer["messageId"])
-            for frame in client.stream(target.session_id, answer["seq"] - 1):
-                if watch.see(frame):
-                    break
-            else:
-                raise DaemonGoneError(f"{target.daemon.name} ended before the turn did")
+        watch = PromptWatch(answer["messageId"])
+        follower = Follower(home, target, None, answer["seq"] - 1, wait=False, say=tell)
+        for frame in follower.frames():
+            if watch.see(frame):
+                break
     if as_json:
         typer.echo(json.dumps({**sent, "status": watch.status, "output": watch.output, "error": watch.error}))
     elif watch.output or watch.status == "completed":

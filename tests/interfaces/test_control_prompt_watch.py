@@ -68,3 +68,12 @@ def test_an_agent_that_was_idle_before_anybody_looked_has_parked_the_prompt() ->
     assert not watch.see(splice(1, 0, 0, ("mine",)))
     assert watch.see(event(2, "turn/end", {"turn": 1, "reason": {"kind": "aborted"}}))
     assert watch.status == "parked"
+
+
+def test_an_agent_that_went_idle_while_the_stream_was_cut_has_parked_the_prompt() -> None:
+    watch = PromptWatch("mine")
+    assert not watch.see({"type": "session/subscribed", "sessionId": "s", "status": "running", "lastSeq": 0})
+    for frame in (splice(1, 0, 0, ("mine",)), event(2, "turn/end", {"turn": 1, "reason": {"kind": "aborted"}})):
+        assert not watch.see(frame)
+    assert watch.see({"type": "session/subscribed", "sessionId": "s", "status": "idle", "lastSeq": 2})
+    assert watch.status == "parked"

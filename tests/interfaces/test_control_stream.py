@@ -143,9 +143,8 @@ async def test_b17e_a_client_that_does_not_read_is_dropped_and_may_come_back(pla
         reader, writer = await raw_stream(control, f"sessions={control.main}")
         await reader.readuntil(b"\n\n")
         reader._transport.pause_reading()
-        await control.prompt("word " * 100)
-        await control.ask("PATCH", "/api/config", {"set": {"llm-demo.replies": ["word " * 30_000]}})
-        await control.prompt("flood")
+        for _ in range(6):
+            await control.prompt("x" * 2**20)  # one word, which the reply repeats
         await control.idle()
         reader._transport.resume_reading()
         async with asyncio.timeout(TIMEOUT):
@@ -156,7 +155,7 @@ async def test_b17e_a_client_that_does_not_read_is_dropped_and_may_come_back(pla
         events = [frame["event"]["seq"] for frame in frames if frame["type"] == "session/event"]
         assert events == list(range(len(events))), "what it was sent before is whole"
         total = (await control.ask("GET", f"/api/sessions/{control.main}"))["lastSeq"] + 1
-        assert len(events) < total - 1000
+        assert len(events) < total
         async with control.frames(f"sessions={control.main}&after={control.main}:{events[-1]}") as again:
             rest = await again.events(total - len(events))
         assert [event["seq"] for event in rest] == list(range(len(events), total))
@@ -239,8 +238,8 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(place: Place
         reader, writer = await raw_stream(control, f"sessions={control.main}&after={control.main}:-1")
         await reader.readuntil(b"\n\n")
         reader._transport.pause_reading()
-        await control.ask("PATCH", "/api/config", {"set": {"llm-demo.replies": ["word " * 10_000]}})
-        await control.prompt("flood")
+        for _ in range(6):
+            await control.prompt("x" * 2**20)
         await control.idle()
         await control.ask("POST", "/api/stop", {}, 202)
         assert await control.daemon.finish() == 0

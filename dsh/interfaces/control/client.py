@@ -9,7 +9,7 @@ import json
 import os
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +26,11 @@ ANSWER_SECONDS: Final = 3.0
 REQUEST_SECONDS: Final = 60.0
 SILENCE_SECONDS: Final = 40.0
 """A stream that is silent for so long has lost its daemon: there is a sign of life every 15 seconds."""
+
+COME_BACK_SECONDS: Final = 3.0
+"""How long a control row that changes may take to start anew."""
+
+STREAM_LIMITS: Final = httpx.Timeout(SILENCE_SECONDS, connect=ANSWER_SECONDS)
 
 
 class ControlError(Exception):
@@ -123,42 +128,27 @@ class Client:
         return self._ask(method, path, json={} if body is None else body)
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
-        with self._explained():
+        with explained(self._entry):
             response = self._http.request(method, path, **more)
             if response.is_error:
-                raise _refusal(response)
+                raise refusal(response)
             return response.json()
 
-    def stream(self, session_id: str, after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Live frames of one session; after: the seq of the last event already known, -1 for none.
+    def stream(self, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Live frames; see `events`, which knows how to take a stream up again.
 
         Ends when the daemon ends the stream in good order. Raises ControlError, DaemonGoneError.
         """
-        query: dict[str, Any] = {"sessions": session_id}
-        if after is not None:
-            query["after"] = f"{quote(session_id, safe='/: ')}:{after}"
-        limits = httpx.Timeout(SILENCE_SECONDS, connect=ANSWER_SECONDS)
-        with self._explained(), self._http.stream("GET", "/api/stream", params=query, timeout=limits) as response:
+        with (
+            explained(self._entry),
+            self._http.stream("GET", "/api/stream", params=query, timeout=STREAM_LIMITS) as response,
+        ):
             if response.is_error:
                 response.read()
-                raise _refusal(response)
+                raise refusal(response)
             parser = FrameParser()
             for data in response.iter_raw():
                 yield from parser.feed(data)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        entry = self._entry
-        try:
-            yield
-        except httpx.TimeoutException:
-            text = (
-                f"daemon {entry.pid} does not answer; if it was stopped by a signal, "
-                f"`kill -CONT {entry.pid}` lets it go on"
-            )
-            raise NoAnswerError(text) from None
-        except httpx.TransportError:
-            raise DaemonGoneError(f"daemon {entry.pid} ended") from None
 
 
 class FrameParser:
@@ -176,7 +166,22 @@ class FrameParser:
                     yield json.loads(line[6:])
 
 
-def _refusal(response: httpx.Response) -> ControlError:
+@contextmanager
+def explained(entry: Entry) -> Iterator[None]:
+    """Turn what goes wrong on the way to a daemon into a ControlError."""
+    try:
+        yield
+    except httpx.TimeoutException:
+        text = (
+            f"daemon {entry.pid} does not answer; if it was stopped by a signal, `kill -CONT {entry.pid}` lets it go on"
+        )
+        raise NoAnswerError(text) from None
+    except httpx.TransportError:
+        raise DaemonGoneError(f"daemon {entry.pid} ended") from None
+
+
+def refusal(response: httpx.Response) -> ControlError:
+    """What an answer that is an error says."""
     try:
         error = response.json()["error"]
         return ControlError(error["message"], code=error["code"])
@@ -194,6 +199,21 @@ def status_of(entry: Entry) -> Daemon | None:
     except ControlError:  # no answer, or none that we understand
         return Daemon(entry, None)
     return Daemon(entry, status) if status.get("runId") == entry.run_id else None
+
+
+def still_there(entry: Entry) -> Entry | None:
+    """Where the process of an entry answers now, also under a new entry when its control row started anew; None when
+    it has ended, or answers nobody any more. May take a few seconds."""
+    home = os.path.dirname(os.path.dirname(entry.path))
+    process = (entry.host, entry.pid, entry.started_at)
+    deadline = time.monotonic() + COME_BACK_SECONDS
+    while not wait_for_end(entry, 0.05):
+        for found in find_entries(home):
+            if (found.host, found.pid, found.started_at) == process:
+                return found
+        if time.monotonic() > deadline:
+            break
+    return None
 
 
 # -- all daemons ------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ class PromptWatch:
         """The list it waits in, and its index there."""
         self._taken_up = False
         self._idle_since: int | None = None
+        self._seen = -1
         self.output = ""
         self.status: str | None = None
         self.error: dict[str, Any] | None = None
@@ -27,15 +28,20 @@ class PromptWatch:
         if kind == "session/event":
             event = frame["event"]
             self._event(event["type"], event["data"])
-            if self._idle_since is not None and event["seq"] >= self._idle_since:
-                self._parked()
-        elif kind == "session/subscribed" and frame.get("status") != "running":
-            self._idle_since = frame.get("lastSeq")
+            self._seen = event["seq"]
+            self._judge()
+        elif kind == "session/subscribed":
+            self._idle_since = frame.get("lastSeq") if frame.get("status") != "running" else None
+            self._judge()
         elif kind == "host/session-status":
             self._idle_since = None
             if frame["status"] != "running":
                 self._parked()
         return self.status is not None
+
+    def _judge(self) -> None:
+        if self._idle_since is not None and self._seen >= self._idle_since:
+            self._parked()
 
     def _parked(self) -> None:
         if self.status is None and not self._taken_up:

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 
 from ..dialogue import Dialogue
 from ..screen import PlainScreen
 from ..stdin import stdin_chunks
-from .client import ANSWER_SECONDS, SILENCE_SECONDS, FrameParser, Target
+from .client import (
+    ANSWER_SECONDS,
+    REQUEST_SECONDS,
+    STREAM_LIMITS,
+    ControlError,
+    DaemonGoneError,
+    FrameParser,
+    NoAnswerError,
+    Target,
+    explained,
+    refusal,
+    still_there,
+)
+from .events import Progress
+from .run_folder import Entry
 
 HELP: Final = """\
 /queue    what waits
 /quit     detach, as Ctrl-D does: the daemon goes on"""
 LOOK_BACK: Final = 2000
-"""Events before the end of the log among which the beginning of the running turn is looked for."""
+"""Events before the end of the log among which earlier messages are looked for first."""
 
-
-class _GoneError(Exception):
-    """The daemon ended, or does not answer any more; the text says which."""
+EVENT_PAGE: Final = 5000
 
 
 class RemoteConsole:
@@ -39,12 +49,10 @@ class RemoteConsole:
         self.running = target.agent["status"] == "running"
         self._waiting: list[str] = []
         self._over: str | None = None
-        self._seen = -1
-        """The seq of the last event that was shown."""
+        self._progress = Progress(target.session_id, -1)
         self._jobs: set[asyncio.Task[None]] = set()
-        transport = httpx.AsyncHTTPTransport(uds=target.daemon.entry.socket, verify=False)
-        limits = httpx.Timeout(30.0, connect=ANSWER_SECONDS)
-        self._http = httpx.AsyncClient(transport=transport, base_url="http://dsh", timeout=limits, trust_env=False)
+        self._entry = target.daemon.entry
+        self._http = _client(self._entry)
         self._dialogue = Dialogue(self, HELP, lambda _: self._dialogue.prompt_line.leave())
         self._terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if not self._terminal:
@@ -53,9 +61,9 @@ class RemoteConsole:
     async def run(self) -> int:
         """Until the person detaches (0) or the daemon ends (1)."""
         transcript = self._dialogue.transcript
-        async with self._http:
+        try:
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
-            self._seen = await self._past()
+            self._progress.after = await self._past()
             watching = asyncio.create_task(self._watch(), name="attach: events")
             talking = asyncio.create_task(self._talk(), name="attach: input")
             if self._terminal:
@@ -68,8 +76,10 @@ class RemoteConsole:
                 await self._until_quiet(watching)
             watching.cancel()
             done = await asyncio.gather(watching, talking, *self._jobs, return_exceptions=True)
+        finally:
+            await self._http.aclose()
         for error in done:
-            if isinstance(error, Exception) and not isinstance(error, _GoneError):
+            if isinstance(error, Exception) and not isinstance(error, DaemonGoneError | NoAnswerError):
                 raise error
         if self._over is not None:
             print(f"dsh: {self._over}", file=sys.stderr)
@@ -85,7 +95,7 @@ class RemoteConsole:
         """Without a terminal the end of the input is the end of the questions, not of the answers."""
         while not watching.done():
             status = await self._ask("GET", "")
-            if status["status"] == "idle" and not status["queued"] and self._seen >= status["asOfSeq"]:
+            if status["status"] == "idle" and not status["queued"] and (self._progress.after or 0) >= status["asOfSeq"]:
                 return
             await asyncio.wait({watching}, timeout=0.2)
 
@@ -97,48 +107,82 @@ class RemoteConsole:
         last: int = status["asOfSeq"]
         if self._tail <= 0:
             return last
-        page = await self._ask("GET", f"/events?from={max(0, last + 1 - LOOK_BACK)}&limit={LOOK_BACK}")
-        events = [event for event in page["events"] if event["seq"] <= last]
-        bounds = [event for event in events if event["type"] in ("turn/start", "turn/end")]
-        if bounds and bounds[-1]["type"] == "turn/start":  # show the running turn from its beginning
-            last = bounds[-1]["seq"] - 1
-        shown = [e for e in events if e["seq"] <= last and e["type"] in ("user/message", "assistant/message")]
-        for event in shown[-self._tail :]:
+        if status["status"] == "running":  # show the running turn from its beginning
+            last = await self._before_turn(last)
+        for event in (await self._messages(last))[-self._tail :]:
             self._dialogue.transcript.message(event["type"], event["data"])
         return last
 
+    async def _before_turn(self, last: int) -> int:
+        """The event before the turn that the log ends in; `last` itself when that is in none."""
+        end = last + 1
+        while end > 0:
+            start = max(0, end - EVENT_PAGE)
+            page = await self._ask("GET", f"/events?from={start}&limit={end - start}")
+            for event in reversed(page["events"]):
+                if event["type"] in ("turn/start", "turn/end"):
+                    return event["seq"] - 1 if event["type"] == "turn/start" else last
+            end = start
+        return last
+
+    async def _messages(self, last: int) -> list[Any]:
+        """At least as many messages of the conversation as are to be shown, up to `last`, if it has so many."""
+        reach = LOOK_BACK
+        while True:
+            found: list[Any] = []
+            following: int | None = max(0, last + 1 - reach)
+            while following is not None and following <= last:
+                page = await self._ask("GET", f"/events?view=surface&from={following}&limit={EVENT_PAGE}")
+                found += page["events"]
+                following = page["next"]
+            found = [e for e in found if e["seq"] <= last and e["type"] in ("user/message", "assistant/message")]
+            if len(found) >= self._tail or reach > last:
+                return found
+            reach *= 8
+
     async def _watch(self) -> None:
-        """Show frames until the daemon ends."""
+        """Show frames until the daemon ends; a stream that is cut before is taken up again."""
         name = self._target.daemon.name
-        try:
-            while await self._subscribe():
-                pass
-            self._over = f"{name} ended"
-        except httpx.TimeoutException:
-            self._over = f"{name} does not answer any more"
-        except httpx.TransportError:
-            self._over = f"{name} ended"
+        while True:
+            try:
+                if await self._subscribe():
+                    continue
+            except DaemonGoneError:
+                pass  # perhaps: the connection is
+            except ControlError as error:
+                self._over = str(error)
+                return
+            entry = await asyncio.to_thread(still_there, self._entry)
+            if entry is None:
+                self._over = f"{name} ended"
+                return
+            if entry != self._entry:
+                self._entry, old, self._http = entry, self._http, _client(entry)
+                await old.aclose()
 
     async def _subscribe(self) -> bool:
-        """Show what comes after the last event seen; True when the daemon dropped us because we were too slow."""
-        session_id = self._target.session_id
-        query = {"sessions": session_id, "after": f"{quote(session_id, safe='/: ')}:{self._seen}"}
+        """Show what comes after the last event seen; True when the daemon dropped us because too much was waiting."""
         parser = FrameParser()
-        limits = httpx.Timeout(SILENCE_SECONDS, connect=ANSWER_SECONDS)
-        async with self._http.stream("GET", "/api/stream", params=query, timeout=limits) as response:
-            async for data in response.aiter_raw():
-                for frame in parser.feed(data):
-                    if frame["type"] == "stream/error" and frame["code"] == "SLOW_CONSUMER":
-                        return True
-                    self._frame(frame)
+        query = self._progress.query()
+        with explained(self._entry):
+            async with self._http.stream("GET", "/api/stream", params=query, timeout=STREAM_LIMITS) as response:
+                if response.is_error:
+                    await response.aread()
+                    raise refusal(response)
+                async for data in response.aiter_raw():
+                    for frame in parser.feed(data):
+                        if not self._progress.take(frame):
+                            return True
+                        self._frame(frame)
         return False
 
     def _frame(self, frame: dict[str, Any]) -> None:
         kind, transcript = frame["type"], self._dialogue.transcript
         if kind == "session/event":
             event = frame["event"]
-            self._seen = event["seq"]
             transcript.event(event["type"], event["data"])
+        elif kind == "session/subscribed":  # whatever was told while nobody listened
+            self.running = frame.get("status") == "running"
         elif kind == "host/session-status":
             self.running = frame["status"] == "running"
             if frame["status"] == "closed":
@@ -146,7 +190,7 @@ class RemoteConsole:
         elif kind == "session/queue":
             messages = [*frame["nextTurn"], *frame["nextStep"]]
             self._waiting = ["".join(b.get("text", "") for b in message["content"]) for message in messages]
-        elif (kind == "host/agent-error" and frame["step"] == 0) or kind == "stream/error":
+        elif kind == "host/agent-error" and frame["step"] == 0:
             transcript.error(frame["message"])
 
     # -- the agent ------------------------------------------------------------------------------------------------
@@ -174,16 +218,20 @@ class RemoteConsole:
         return True
 
     async def _ask(self, method: str, rest: str, body: Any = None) -> Any:
-        try:
+        with explained(self._entry):
             response = await self._http.request(method, self._path + rest, json=body)
-        except httpx.TimeoutException:
-            raise _GoneError(f"{self._target.daemon.name} does not answer") from None
-        except httpx.TransportError:
-            raise _GoneError(f"{self._target.daemon.name} ended") from None
-        answer = json.loads(response.content)
         if response.is_error:
-            raise RuntimeError(answer["error"]["message"])
-        return answer
+            raise refusal(response)
+        try:
+            return response.json()
+        except ValueError:
+            raise ControlError(f"{self._target.daemon.name} answered with something that is no JSON") from None
+
+
+def _client(entry: Entry) -> httpx.AsyncClient:
+    transport = httpx.AsyncHTTPTransport(uds=entry.socket, verify=False)
+    limits = httpx.Timeout(REQUEST_SECONDS, connect=ANSWER_SECONDS)
+    return httpx.AsyncClient(transport=transport, base_url="http://dsh", timeout=limits, trust_env=False)
 
 
 async def _typed_lines() -> AsyncIterator[str]:

@@ -13,7 +13,7 @@ import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import ConfigModel, Context, HarnessError, Service, field, owned
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 name = "control"
 
+FIRST_SECONDS: Final = 10.0
+"""How long a connection may be open without a word."""
+
+MAX_ON_TCP: Final = 100
+"""Connections on TCP at a time: every user of the machine can open one there, without the token."""
+
 
 class Config(ConfigModel):
     """Where the API is served besides the Unix socket."""
@@ -38,7 +44,8 @@ class Config(ConfigModel):
 
 
 class Control(Service, name="control"):
-    """The control API of this process. A run goes on without it when no socket can be opened."""
+    """The control API of this process. A run goes on without it when no Unix socket can be opened; a TCP port that
+    was asked for and cannot be opened is an error."""
 
     def __init__(self, ctx: Context, config: Config) -> None:
         self._port: int | None = ctx.get("controlPort")
@@ -50,6 +57,7 @@ class Control(Service, name="control"):
         self.socket_path: str | None = None
         self.extra: list[Route] = []
         self._token = ""
+        self._on_tcp = 0
         self._api: Api | None = None
 
     async def start(self) -> None:
@@ -72,6 +80,11 @@ class Control(Service, name="control"):
             entry = publish(folder, entry._replace(url=self.url))
         except RunFolderError as error:
             self.ctx.logger.warning("this run cannot be controlled from other terminals: %s", error)
+        if self.url is not None:
+            where = self.url
+            if not sys.stderr.isatty():  # a log that others may read
+                where = f"{self.url.partition('#')[0]} (its token is in {entry.path})"
+            print(f"dsh: control on {where}", file=sys.stderr, flush=True)
 
     async def _listen_on_tcp(self, port: int) -> None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -86,7 +99,6 @@ class Control(Service, name="control"):
         self.url = f"http://127.0.0.1:{sock.getsockname()[1]}/#token={self._token}"
         server = await asyncio.start_server(self._connected_on_tcp, sock=sock)
         self.ctx.defer(server.close)
-        print(f"dsh: control on {self.url}", file=sys.stderr, flush=True)
 
     @owned
     def serve(self, caller: Context, route: Route) -> Disposer:
@@ -111,12 +123,23 @@ class Control(Service, name="control"):
         self.ctx.spawn(self._serve, reader, writer, None, name="control connection")
 
     def _connected_on_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._on_tcp >= MAX_ON_TCP:
+            writer.transport.abort()
+            return
         port = writer.get_extra_info("sockname")[1]
-        self.ctx.spawn(self._serve, reader, writer, port, name="control connection")
+        self.ctx.spawn(self._serve_on_tcp, reader, writer, port, name="control connection")
+
+    async def _serve_on_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        self._on_tcp += 1
+        try:
+            await self._serve(reader, writer, port)
+        finally:
+            self._on_tcp -= 1
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int | None) -> None:
         try:
-            first = await reader.read(65536)
+            async with asyncio.timeout(FIRST_SECONDS):
+                first = await reader.read(65536)
             if not first:
                 return  # somebody only looked whether we are there
             from .connection import serve_connection
@@ -128,7 +151,7 @@ class Control(Service, name="control"):
             door: Door = SocketDoor() if port is None else TokenDoor(port, self._token)
             if door.admits(writer.get_extra_info("socket")):
                 await serve_connection(reader, writer, first, door, self._api.handle)
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             pass
         finally:
             writer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 
     from .feed import Feed
 
-MAX_QUEUED: Final = 1000
-"""Frames that may wait for a client that does not read."""
+MAX_QUEUED_BYTES: Final = 8 * 2**20
+"""What may wait for a client that does not read. A streamed word is a frame, so that a fast reply has thousands of
+them in a moment without anybody being slow."""
+
+MAX_QUEUED: Final = 50_000
+"""Frames that may wait, each of which costs more than its bytes."""
 
 HEARTBEAT_SECONDS: Final = 15.0
+SLICE_BYTES: Final = 256 * 1024
+"""About how much a client is sent at a time while it catches up."""
+
 SLICE: Final = 256
-"""Events that a client is sent at a time while it catches up."""
+"""Positions that are looked up at a time."""
 
 
 class Subscription:
@@ -44,6 +51,8 @@ class Subscription:
         self._stored: set[str] = set()
         """Sessions that were read from their stored log."""
         self._frames: deque[bytes] = deque()
+        self._waiting = 0
+        """Bytes of the frames that wait."""
         self._wake = asyncio.Event()
         self._over = False
         self._beat_due = False
@@ -55,15 +64,16 @@ class Subscription:
     # -- live -----------------------------------------------------------------------------------------------------
 
     def put(self, frame: bytes) -> None:
-        """Queue one frame; the one that finds the queue full ends the subscription."""
+        """Queue one frame; the one for which there is no room ends the subscription. There is room for any one."""
         if self._over:
             return
-        if len(self._frames) >= MAX_QUEUED:
-            text = f"more than {MAX_QUEUED} frames were waiting to be read; subscribe again from the last one read"
+        if self._frames and (self._waiting + len(frame) > MAX_QUEUED_BYTES or len(self._frames) >= MAX_QUEUED):
+            text = f"{len(self._frames)} frames were waiting to be read; subscribe again from the last one read"
             self._frames.clear()
             frame = frame_of({"type": "stream/error", "code": "SLOW_CONSUMER", "message": text})
             self._over = True
         self._frames.append(frame)
+        self._waiting += len(frame)
         self._wake.set()
 
     def take_event(self, session: Session, seq: int, frame: bytes) -> None:
@@ -113,6 +123,7 @@ class Subscription:
                 if self._frames:
                     chunk = b"".join(self._frames)
                     self._frames.clear()
+                    self._waiting = 0
                     yield chunk
                 elif self._over:
                     return
@@ -156,7 +167,8 @@ class Subscription:
             for start in range(0, len(after), SLICE):
                 part = after[start : start + SLICE]
                 frames = [event_frame(id, event) for id, seq in part if (event := await self._event_at(id, seq))]
-                yield b"".join(frames)
+                for chunk in _joined(frames):
+                    yield chunk
             last = after[-1]
 
     async def _event_at(self, session_id: str, seq: int) -> SessionEvent | None:
@@ -193,13 +205,17 @@ class Subscription:
                 yield frame_of({"type": "stream/error", "sessionId": session_id, **problem})
                 return
             self._next[session_id] += len(stored)
-            for start in range(0, len(stored), SLICE):
-                yield b"".join(event_frame(session_id, event) for event in stored[start : start + SLICE])
+            for chunk in _joined(event_frame(session_id, event) for event in stored):
+                yield chunk
             return
-        while (start := self._next[session_id]) < session.seq:
-            part = session.events[start : start + SLICE]
-            self._next[session_id] = start + len(part)
-            yield b"".join(event_frame(session_id, event) for event in part)
+
+        def rest() -> Iterator[bytes]:
+            while (seq := self._next[session_id]) < session.seq:
+                self._next[session_id] = seq + 1
+                yield event_frame(session_id, session.events[seq])
+
+        for chunk in _joined(rest()):
+            yield chunk
 
     def _subscribed(self, session_id: str) -> bytes:
         session = self._feed.live(session_id)
@@ -208,3 +224,17 @@ class Subscription:
             data["lastSeq"] = session.seq - 1
             data["status"] = self._feed.status_of(session_id)
         return frame_of(data)
+
+
+def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Frames as pieces of about `SLICE_BYTES`."""
+    part: list[bytes] = []
+    size = 0
+    for frame in frames:
+        part.append(frame)
+        size += len(frame)
+        if size >= SLICE_BYTES:
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
