@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import describe_error
@@ -169,7 +168,7 @@ async def change_config(api: Api, request: Request) -> Response:
 
     Comments and order stay. The edit is applied as a whole before this answers; a refused one is taken back.
     """
-    from .config_edit import edit_config
+    from .config_edit import edit_config, own_file
 
     body = request.json()
     only_fields(body, "set", "unset")
@@ -177,6 +176,7 @@ async def change_config(api: Api, request: Request) -> Response:
     if not isinstance(wanted, dict) or not isinstance(unwanted, list) or not (wanted or unwanted):
         raise ApiError(400, "BAD_REQUEST", 'send {"set": {"row.key": value}} or {"unset": ["row.key"]}')
     loader = api.service("loader")
-    path = loader.root_source.path
-    warnings = await edit_config(loader, Path(path), wanted, [str(each) for each in unwanted])
+    path = own_file(loader)
+    async with api.config_lock:
+        warnings = await edit_config(loader, path, wanted, [str(each) for each in unwanted])
     return Response(body={"path": str(path), "warnings": warnings})
