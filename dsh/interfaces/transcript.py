@@ -66,6 +66,7 @@ class Transcript:
 
     def _turn_end(self, reason: Any) -> None:
         self._screen.close_line()
+        self.typed.clear()  # one that is left was taken back; the same text may come from somebody else
         name = end_name(reason)
         if name == "error":
             error = reason["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from dsh.core.session import EventsView, Session
 from dsh.llm.service import Llm
 from dsh.loader.boot import when_started
 
+from ..stored_title import stored_title
 from .frames import queue_of
 from .host_api import agents_of
 from .messages import ApiError, Request, Response, only_fields, text_field
@@ -34,7 +36,8 @@ LARGEST_EVENT_PAGE: Final = 5000
 async def listing(api: Api, request: Request) -> Response:
     """Sessions, open ones first, then the stored ones with the latest activity first; a page at a time.
 
-    `cwd`: of that workspace. `q`: id, title or workspace hold this text. `cursor`: the `next` of the page before.
+    `cwd`: of that workspace. `q`: id, label, title or workspace hold this text. `cursor`: the `next` of the page
+    before; refused when that session is gone, for then nobody can tell where the next page begins.
     """
     limit = request.number("limit", PAGE, LARGEST_PAGE) or PAGE
     cwd, text, cursor = request.value("cwd"), (request.value("q") or "").lower(), request.value("cursor")
@@ -44,9 +47,13 @@ async def listing(api: Api, request: Request) -> Response:
         headers.setdefault(header.id, header)
     known = {agent["sessionId"]: agent for agent in agents_of(api)}
     rows = [_row(header, known.get(session_id)) for session_id, header in headers.items()]
-    rows = [row for row in rows if (cwd is None or row["cwd"] == cwd) and _matches(row, text)]
+    rows = [row for row in rows if cwd is None or row["cwd"] == cwd]
+    if text:
+        rows = await asyncio.to_thread(_search, persistence, rows, headers, text)
     ids = [row["sessionId"] for row in rows]
-    start = ids.index(cursor) + 1 if cursor in ids else 0
+    if cursor is not None and cursor not in ids:
+        raise ApiError(400, "BAD_CURSOR", "the session that this cursor names is gone; begin again without a cursor")
+    start = 0 if cursor is None else ids.index(cursor) + 1
     page = rows[start : start + limit]
     return Response(body={"sessions": page, "next": ids[start + limit - 1] if len(rows) > start + limit else None})
 
@@ -59,8 +66,20 @@ def _row(header: SessionHeader, agent: Mapping[str, Any] | None) -> dict[str, An
     return row
 
 
-def _matches(row: Mapping[str, Any], text: str) -> bool:
-    return not text or any(text in str(row.get(name) or "").lower() for name in ("sessionId", "title", "cwd", "label"))
+def _search(
+    persistence: SessionPersistence | None, rows: list[dict[str, Any]], headers: Mapping[str, SessionHeader], text: str
+) -> list[dict[str, Any]]:
+    """The rows that hold a text. The title of a stored session stands in its log, read from the end."""
+    found = []
+    for row in rows:
+        matches = any(text in str(row.get(name) or "").lower() for name in ("sessionId", "title", "cwd", "label"))
+        if not matches and persistence is not None and not row["live"]:
+            header = headers[row["sessionId"]]
+            row["title"] = stored_title(header, persistence.locate(header))
+            matches = text in (row["title"] or "").lower()
+        if matches:
+            found.append(row)
+    return found
 
 
 async def create(api: Api, request: Request) -> Response:
@@ -127,11 +146,11 @@ async def change(api: Api, request: Request, session_id: str) -> Response:
     titles = api.ctx.get("sessionTitle")
     if title is not None and titles is None:
         raise ApiError(501, "NO_TITLES", "no row of this composition provides titles (session-title)")
-    if "model" in body:
-        route = _route(api, body["model"])
-        agent.options = AgentOptions(route.provider, route.model, agent.options.max_tokens)
-    if title is not None:
+    route = _route(api, body["model"]) if "model" in body else None
+    if title is not None:  # the last that can be refused, so that all of it happens or nothing
         titles.rename(agent.session, title)
+    if route is not None:
+        agent.options = AgentOptions(route.provider, route.model, agent.options.max_tokens)
     return await show(api, request, session_id)
 
 
