@@ -269,7 +269,7 @@ class Actor:
 async def stage(disk: Path | None = None, **config: Any) -> AsyncIterator[Stage]:
     """A stage whose model plays `TURN`; with persistence and checkpoints in `disk`."""
     async with spine(**config) as s:
-        model = Model(TURN)
+        model = Model(list(TURN))
         s.llm.register_adapter(["fire"], model)
         if disk is not None:
             await s.root.plugin(jsonl, {"root": str(disk), "durability": "os", "writeBatchMaxDelayMs": 1})
