@@ -109,12 +109,10 @@ async def test_an_agent_that_did_not_start_is_listed_with_its_failure(place: Pla
     assert sent.code == 1 and 'session "nowhere" is not open in this daemon' in sent.err
 
 
-@pytest.mark.parametrize(
-    "command", [["send", "main", "x"], ["cancel", "main"], ["attach"], ["attach", "main"], ["tail", "main"]]
-)
-async def test_without_a_daemon_one_sentence_says_what_to_do(place: Place, command: list[str]) -> None:
-    done = await place.dsh(*command)
-    assert (done.code, done.out, done.err) == (1, "", "dsh: no daemon is running; start one with `dsh run`\n")
+async def test_without_a_daemon_one_sentence_says_what_to_do(place: Place) -> None:
+    commands = (["send", "main", "x"], ["cancel", "main"], ["attach"], ["attach", "main"], ["tail", "main"])
+    for done in await asyncio.gather(*(place.dsh(*command) for command in commands)):
+        assert (done.code, done.out, done.err) == (1, "", "dsh: no daemon is running; start one with `dsh run`\n")
 
 
 async def test_stopping_nothing_is_said(place: Place) -> None:
@@ -211,8 +209,9 @@ async def test_with_two_daemons_what_may_be_several_is_listed_and_nothing_done(p
     place.write("other.yml", DEMO.replace("- id: main", "- id: main\n      - id: helper"))
     async with controlled(place) as one, controlled(place, config="other.yml") as two:
         pids = {one.daemon.process.pid, two.daemon.process.pid}
-        for command in (["send", "main", "x"], ["cancel", "main"], ["tail", "main"], ["attach", "main"], ["attach"]):
-            done = await place.dsh(*command)
+        unclear = (["send", "main", "x"], ["cancel", "main"], ["tail", "main"], ["attach", "main"], ["attach"])
+        refused = await asyncio.gather(*(place.dsh(*command) for command in unclear))
+        for command, done in zip(unclear, refused, strict=True):
             assert done.code == 2 and done.out == "", command
             assert all(f"  in daemon {pid} (" in done.err for pid in pids)
             assert one.main in done.err and two.main in done.err

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import Place
+from dsh.interfaces.dialogue import LEAVE_SECONDS
+from tests.cli.kit import TIMEOUT, Place
 from tests.cli.test_control import following
 from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
 from tests.interfaces.test_console import console
@@ -66,11 +68,14 @@ async def test_typing_steering_and_cancelling_while_a_turn_runs(place: Place) ->
             terminal.type(WAIT + "\r")
             await control.waits("begun")
             terminal.type("typed while it runs")
+            first = time.monotonic()
             terminal.type("\x03")
             await terminal.shows("turn ended: aborted")
             terminal.type(" and sent after\r")
             await terminal.shows("You said: typed while it runs and sent after")
-            await asyncio.sleep(2.1)  # the next Ctrl-C must not count as the second of two
+            while time.monotonic() < first + LEAVE_SECONDS:  # the next Ctrl-C must not count as the second of two
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)
             terminal.type("\x03")
             await terminal.shows("press Ctrl-C again to leave")
             terminal.type("\x03")
@@ -100,7 +105,7 @@ async def test_a_turn_that_runs_is_shown_from_its_beginning(place: Place) -> Non
 async def test_a_long_line_streams_in_place_and_stands_once_when_it_is_whole(place: Place) -> None:
     words = " ".join(f"word{n}" for n in range(200))
     place.write("cordis.yml", DEMO.replace("{paceMs: 0}", json.dumps({"paceMs": 5, "replies": [words]})))
-    async with controlled(place):
+    async with controlled(place) as control:
         async with console(place, command="attach") as terminal:
             await terminal.shows("\n>")
             terminal.type("go\r")
@@ -109,7 +114,9 @@ async def test_a_long_line_streams_in_place_and_stands_once_when_it_is_whole(pla
             await terminal.shows("word199")
             await terminal.shows("typed meanwhile")
             terminal.type("\r")
-            await asyncio.sleep(2.5)
+            async with asyncio.timeout(TIMEOUT):
+                while [event["type"] for event in await control.log()].count("turn/start") < 2:
+                    await asyncio.sleep(0.05)
             terminal.type("\x04")
             assert await terminal.ends() == 0
             assert f"[demo reply, no model involved] {words}\n" in terminal.screen()

@@ -22,17 +22,19 @@ async def test_what_looks_like_a_file_or_a_pid_is_refused_as_such(place: Place) 
     place.write("idle.yml", DEMO)
     async with controlled(place) as control:
         pid = control.daemon.process.pid
-        for command, text in (
-            (["inspect", "/tmp/nope.yml"], "no such file: /tmp/nope.yml"),
-            (["inspect", "99999999"], f"no daemon with pid 99999999 (running: {pid})"),
-            (["stop", "1"], f"no daemon with pid 1 (running: {pid})"),
-            (["stop", "./idle.yml"], "no daemon runs ./idle.yml"),
-        ):
-            done = await place.dsh(*command)
-            assert (done.code, done.err) == (1, f"dsh: {text}\n")
-        for command in (["send", "", "x"], ["stop", ""], ["inspect", " "], ["cancel", ""], ["tail", ""]):
-            done = await place.dsh(*command)
-            assert (done.code, done.err) == (2, "dsh: the name is empty\n"), command
+        told = {
+            ("inspect", "/tmp/nope.yml"): (1, "no such file: /tmp/nope.yml"),
+            ("inspect", "99999999"): (1, f"no daemon with pid 99999999 (running: {pid})"),
+            ("stop", "1"): (1, f"no daemon with pid 1 (running: {pid})"),
+            ("stop", "./idle.yml"): (1, "no daemon runs ./idle.yml"),
+            **dict.fromkeys(
+                [("send", "", "x"), ("stop", ""), ("inspect", " "), ("cancel", ""), ("tail", "")],
+                (2, "the name is empty"),
+            ),
+        }
+        for command, done in zip(told, await asyncio.gather(*(place.dsh(*each) for each in told)), strict=True):
+            code, text = told[command]
+            assert (done.code, done.err) == (code, f"dsh: {text}\n"), command
     gone = await place.dsh("inspect", "nope.yml")
     assert (gone.code, gone.err) == (1, "dsh: no such file: nope.yml\n")
 
@@ -42,11 +44,10 @@ async def test_a_daemon_that_does_not_answer_is_named_where_an_agent_is_not_foun
     async with controlled(place), controlled(place, config="two.yml") as two:
         two.daemon.signal(signal.SIGSTOP)
         try:
-            sent = await place.dsh("send", "gamma", "hi")
+            sent, stopped = await asyncio.gather(place.dsh("send", "gamma", "hi"), place.dsh("stop", "two.yml"))
             pid = two.daemon.process.pid
             assert sent.code == 1
             assert sent.err.endswith(f"agents: main; daemon {pid} (two.yml) does not answer and may have it\n")
-            stopped = await place.dsh("stop", "two.yml")
             assert stopped.code == 1 and f"if process {pid} is dsh still, `kill -CONT {pid}`" in stopped.err
         finally:
             two.daemon.signal(signal.SIGCONT)

@@ -56,7 +56,7 @@ async def answers(pieces: list[bytes]) -> bytes:
     return sink.data
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.one_of(PARTS, st.binary(min_size=1, max_size=30)), min_size=1, max_size=12))
 def test_any_bytes_are_answered_or_refused(pieces: list[bytes]) -> None:
     answered = asyncio.run(answers(pieces))
