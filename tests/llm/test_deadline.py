@@ -44,16 +44,16 @@ async def test_b22b_reads_without_events_run_into_the_progress_clock() -> None:
 
 
 async def test_b22c_events_and_life_keep_the_clocks_from_running_out() -> None:
-    with StreamDeadline("peer", 60, 60, None) as deadline:
-        for _ in range(10):
-            await deadline.wait(asyncio.sleep(0.02))
+    with StreamDeadline("peer", 600, 600, None) as deadline:
+        for _ in range(8):
+            await deadline.wait(asyncio.sleep(0.1))
             deadline.event()
 
-    with StreamDeadline("peer", 60, 10_000, None) as deadline:
+    with StreamDeadline("peer", 600, 10_000, None) as deadline:
 
         async def upload() -> None:
-            for _ in range(10):
-                await asyncio.sleep(0.02)
+            for _ in range(8):
+                await asyncio.sleep(0.1)
                 deadline.alive()
 
         await deadline.wait(upload())
