@@ -87,7 +87,7 @@ def bare(where: Place, steps: list[int], bodies: Path) -> list[float]:
 
 def rows(quick: bool) -> Iterator[Row]:
     """Measure."""
-    last, runs = (300, 1) if quick else (1000, 3)
+    last, runs = (300, 1) if quick else (1000, 2)
     steps = sorted({2 * HALF + 2, last // 2, last - HALF})
     with place() as where:
         where.starter()

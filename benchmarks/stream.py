@@ -108,7 +108,7 @@ def bare(where: Place, url: str) -> list[float]:
 
 def rows(quick: bool) -> Iterator[Row]:
     """Measure."""
-    rounds, total = (2, 16_000) if quick else (4, 48_000)
+    rounds, total = (2, 16_000) if quick else (3, 48_000)
     for group, what in GROUPS.items():
         with place() as where, model(where, script_of(total, group)) as server:
             where.env["BENCH_OUT"] = str(where.root / "out.json")
