@@ -79,7 +79,7 @@ class Dialogue:
         try:
             await self._front.submit(text, steer=steer)
         except Exception as error:
-            if not busy:
+            if text in self.transcript.typed:  # unless a prompt of the same text came by meanwhile
                 self.transcript.typed.remove(text)
             self.transcript.error(str(error) or type(error).__name__)
             self.prompt_line.give_back(typed or text)

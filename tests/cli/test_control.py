@@ -171,7 +171,7 @@ async def test_a_daemon_that_ends_under_a_waiting_command_is_told(place: Place) 
             await control.waits("begun")
             control.daemon.signal(signal.SIGKILL)
             assert await waiting.ends() == 1
-            assert waiting.err == f"dsh: daemon {control.daemon.process.pid} ended\n"
+            assert waiting.err == f"dsh: daemon {control.daemon.process.pid} (cordis.yml) ended\n"
 
 
 async def test_steering_reaches_the_turn_that_runs(place: Place) -> None:
@@ -286,7 +286,9 @@ async def test_following_ends_with_the_reader_of_its_output(place: Place) -> Non
 
 
 async def test_following_goes_on_when_the_daemon_is_back(place: Place) -> None:
-    place.write("cordis.yml", DEMO.replace("- id: main", "- {id: main, sessionId: steady}"))
+    rows = DEMO.replace("- id: main", "- {id: main, sessionId: steady}")
+    # What a tool acts on is on disk then: without the row, what was followed last could be lost with the daemon.
+    place.write("cordis.yml", rows + "- {id: checkpoints, name: dsh-session-checkpoint-policy}\n")
     async with controlled(place) as control:
         async with following(place, "tail", "steady", "--json", "--from", "0") as tail:
             await control.prompt(WAIT)

@@ -23,7 +23,8 @@ def census(root: Any) -> dict[str, int]:
         children = len(file.read().split())
     return {
         "tasks": sum(not task.done() for task in asyncio.all_tasks()),
-        "threads": threading.active_count(),
+        # Workers that lend themselves to whoever has blocking work come and go with the load, up to a bound.
+        "threads": sum(not thread.name.startswith(("AnyIO worker", "asyncio_")) for thread in threading.enumerate()),
         "files": len(os.listdir("/proc/self/fd")),
         "listeners": sum(each["listeners"] for each in picture["events"]),
         "services": len(picture["services"]),
