@@ -127,6 +127,8 @@ class Daemon:
     async def _read_out(self) -> None:
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
+            if not line.endswith(b"\n"):
+                break  # killed in the middle of a line
             self.lines.append(json.loads(line))
             self._news.set()
         self._news.set()
