@@ -381,7 +381,7 @@ GUARDS: tuple[Guard, ...] = (
     _guard(
         12,
         "whatever a body raises is its result",
-        PIPELINE,
+        "dsh/core/tool_body.py",
         "    except BaseException as error:\n        if stops_host(error):\n            raise\n        return None, error",
         "    except ValueError as error:\n        return None, error",
         TOOLS + "test_fault12_whatever_a_tool_does_its_call_has_one_result_and_its_neighbours_run",
