@@ -129,7 +129,7 @@ class SessionCoordinator(SessionPersistence):
         else:
             self._live.own(session)
         self._registered.pop(session.id, None)
-        self._warm.drop(session.id)
+        self._log_changes(session.id)
 
     def _on_appended(self, event: SessionAppended) -> None:
         owner = self._live.get(event.session.id)
@@ -275,9 +275,7 @@ class SessionCoordinator(SessionPersistence):
         deadline = loop.time() + wait_s
         cwd, must_exist = (None, True) if fresh is None else (fresh.cwd, False)
         while True:
-            leaving = self._live.leaving.get(session_id)
-            if leaving is not None:
-                await asyncio.shield(leaving)
+            await self._drained(session_id)
             if abandoned := self._abandoned.get(session_id):
                 await asyncio.wait(abandoned)  # what they still take is given back before ours is asked for
             if signal is not None:
@@ -328,7 +326,7 @@ class SessionCoordinator(SessionPersistence):
 
     async def inspect(self, session_id: str) -> tuple[SessionHeader, builtins.list[SessionEvent]]:
         """Header and events, read only; repair events exist in memory alone. A live session may be in a turn."""
-        live = self._in_memory(session_id)
+        live = await self._in_memory(session_id)
         if live is not None:
             return live
         reading = self._reading.get(session_id)
@@ -357,13 +355,16 @@ class SessionCoordinator(SessionPersistence):
         """The stored suffix starting at `seq`; empty beyond the end. Raises SessionPersistenceError for a bad `seq`."""
         if type(seq) is not int or seq < 0:
             raise SessionPersistenceError(f"the first seq to read must be a non-negative integer, got {seq!r}")
-        live = self._in_memory(session_id)
+        live = await self._in_memory(session_id)
         if live is not None:
             return live[1][seq:]
         types = self._sessions.event_types()
         return await self._in_thread(lambda: understand_from(self._backend.read(session_id), seq, types))
 
-    def _in_memory(self, session_id: str) -> tuple[SessionHeader, builtins.list[SessionEvent]] | None:
+    async def _in_memory(self, session_id: str) -> tuple[SessionHeader, builtins.list[SessionEvent]] | None:
+        """Header and events of a session that is live or being opened; None once all of it is in its log."""
+        if self._live.get(session_id) is None:
+            await self._drained(session_id)
         owner = self._live.get(session_id)
         if owner is not None:
             return owner.session.header, list(owner.session.events)
@@ -384,6 +385,7 @@ class SessionCoordinator(SessionPersistence):
 
     async def read_raw(self, session_id: str) -> JsonObject | None:
         """The stored bytes as JSONL text: `{header, filename, content}`; None when absent."""
+        await self._drained(session_id)
         found = await self._in_thread(partial(self._backend.read_text, session_id))
         if found is None:
             return None
@@ -420,7 +422,7 @@ class SessionCoordinator(SessionPersistence):
         await (self._writer.submit(job) if leaving is None else self._writer.submit_after(leaving, job))
         if batch:
             self._registered.pop(session_id, None)
-        self._warm.drop(session_id)
+        self._log_changes(session_id)
 
     def _append(self, session_id: str, header: SessionHeader | None, base: int, events: Sequence[SessionEvent]) -> None:
         hold = self._backend.hold(session_id, header.cwd if header else None, must_exist=header is None)
@@ -445,7 +447,6 @@ class SessionCoordinator(SessionPersistence):
         """
         self._refuse_used(session_id)
         self._registered.pop(session_id, None)
-        self._warm.drop(session_id)
         hold = await self._acquire(session_id)
 
         def remove() -> None:
@@ -455,8 +456,20 @@ class SessionCoordinator(SessionPersistence):
                 hold.release()
 
         await self._writer.submit(remove)
+        self._log_changes(session_id)
 
     # -- details ------------------------------------------------------------------------------------------------------
+
+    async def _drained(self, session_id: str) -> None:
+        """Wait for what a session that was let go just now still has on its way to the disk."""
+        leaving = self._live.leaving.get(session_id)
+        if leaving is not None:
+            await asyncio.shield(leaving)
+
+    def _log_changes(self, session_id: str) -> None:
+        """What was read of a log, or is being read, is not all of it any more."""
+        self._warm.drop(session_id)
+        self._reading.pop(session_id, None)
 
     def _has_log(self, session_id: str) -> bool:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from dsh.sessions.errors import (
     SessionPersistenceError,
 )
 from dsh.sessions.lease_events import SessionLeaseLost
+from dsh.sessions.log_file import StoredLog
 from dsh.sessions.stored import list_stored
 from tests.sessions.helpers import Child, LogBuilder, header, log_of, raw_bytes, store_at, write_log
 from tests.sessions.runtime import Runtime, prompt, running, turn
@@ -171,6 +173,26 @@ async def test_disposal_writes_the_rest_and_gives_the_session_free(tmp_path: Pat
         hold = store_at(tmp_path).hold("s", None)
         assert hold.lease.token == 2
         hold.release()
+
+
+async def test_all_of_a_session_is_read_while_its_end_is_still_being_written(tmp_path: Path) -> None:
+    async with running(tmp_path, writeBatchMaxDelayMs=600_000, compression="none") as runtime:
+        session = runtime.sessions.prepare("s", meta={"cwd": "/w"}).session
+        detach = runtime.sessions.enter(session)
+        runtime.sessions.announce(session)
+        turn(session, 1, end=False)
+        await runtime.sessions.flush(session)
+        session.append("turn/end", {"turn": 1, "reason": {"kind": "completed"}})
+        disk_busy = threading.Event()
+        runtime.store._writer.submit(disk_busy.wait)
+        detach()
+        asyncio.get_running_loop().call_later(0.1, disk_busy.set)  # later than any reading that does not wait
+        inspected, suffix, raw = await asyncio.gather(
+            runtime.store.inspect("s"), runtime.store.read_from("s", 0), runtime.store.read_raw("s")
+        )
+        assert inspected == (session.header, list(session.events))
+        assert suffix == list(session.events)
+        assert raw is not None and raw["content"] == runtime.log_bytes("s").decode()
 
 
 async def test_a_name_can_be_used_again_while_the_old_log_is_still_being_written(tmp_path: Path) -> None:
@@ -501,6 +523,32 @@ async def test_parallel_inspections_share_one_read(tmp_path: Path, monkeypatch: 
         assert reads == ["s"]
         assert all(events == log_of(1) for _, events in results)
         assert results[0][1] is not results[1][1]
+
+
+async def test_an_inspection_does_not_share_a_read_that_began_before_the_log_grew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = log_of(1, 2)
+    write_log(tmp_path, header("s", "/w"), events[:-1])
+    async with running(tmp_path) as runtime:
+        read = runtime.store._backend.read
+        begun, go_on = threading.Event(), threading.Event()
+
+        def slow(session_id: str) -> StoredLog:
+            log = read(session_id)
+            begun.set()
+            go_on.wait(30)
+            return log
+
+        monkeypatch.setattr(runtime.store._backend, "read", slow)
+        early = asyncio.ensure_future(runtime.store.inspect("s"))
+        await asyncio.to_thread(begun.wait)
+        await runtime.store.append("s", events[-1:])
+        late = asyncio.ensure_future(runtime.store.inspect("s"))
+        await asyncio.sleep(0)
+        go_on.set()
+        await early
+        assert (await late)[1] == events
 
 
 async def test_a_session_that_is_not_there(tmp_path: Path) -> None:
