@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from dsh.cordis.records import struct
 
 from .audit import audit, masked, report, secrets_of
 from .environment import LaunchEnvironment, inherited_environment
-from .failures import plugin_traceback
+from .failures import failures_of, plugin_traceback
 from .home import Home, resolve_home
 from .patches import Layer
 from .problems import LoadError, Problem
@@ -193,8 +193,9 @@ async def _start(
     return App(root, loader, app_exit, started)
 
 
-async def _come_to_rest(app: App) -> None:
-    """Wait, however long it takes, until no plugin starts any more; whoever watches hears what that waits for."""
+async def _come_to_rest(app: App, env: Mapping[str, str]) -> None:
+    """Wait, however long it takes, until no plugin starts any more; whoever watches hears what that waits for, and
+    what failed meanwhile."""
 
     async def rest() -> None:
         while await app.loader.settle_fibers(()):
@@ -210,6 +211,7 @@ async def _come_to_rest(app: App) -> None:
             names = ", ".join(_unsettled(app.root)) or "an event listener that does not return"
             if names != said:
                 app.root.logger.warning("still starting after %g s: %s", waited, names)
+                _tell_failures(app, env)
             said = names
     finally:
         resting.cancel()
@@ -229,13 +231,21 @@ def _unsettled(root: Context) -> list[str]:
     return found
 
 
+def _tell_failures(app: App, env: Mapping[str, str]) -> None:
+    """Log which rows failed, where the report that says so comes late or not at all."""
+    secrets = secrets_of(app.loader, env)
+    for problem in dict.fromkeys(problem for entry in app.loader.entries() for problem in failures_of(entry)):
+        app.root.logger.error("%s", masked(str(problem), secrets))
+
+
 async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: str) -> None:
     problems: Sequence[Problem]
     try:
         # Read once before mounting: a file that cannot be used is reported for itself, not as a row's failure.
         app.loader.start(source, source.read())
-        await _come_to_rest(app)
+        await _come_to_rest(app, environment.values)
         if app.is_over:
+            _tell_failures(app, environment.values)
             return
         problems = audit(app.loader)
     except UsageError as error:

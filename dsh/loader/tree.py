@@ -429,8 +429,9 @@ class Loader(Service, name="loader"):
             self.ctx.runtime.services.notify(("loader", self.ctx.realm("loader")))
 
     def _is_on_trial(self, fiber: Fiber) -> bool:
-        """Whether a fiber belongs to a row that an edit is changing: the edit tells if it fails in the end."""
-        return fiber.entry_id is not None and any(entry.address == fiber.entry_id for entry in self.judged)
+        """Whether a fiber runs a row whose failure somebody else reports."""
+        entry = self._entries.get(fiber)
+        return entry is not None and self._is_judged(entry)
 
     def _is_judged(self, entry: Entry | None) -> bool:
         """Whether somebody else reports what becomes of a row: the start, an edit of it or of an include around it."""

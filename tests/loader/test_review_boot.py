@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dsh.cordis import Context
 from dsh.loader.boot import BootError
+from tests.cordis.helpers import errors
 from tests.loader.kit import running, write_plugins
 
 LEAKY = """
@@ -35,6 +37,40 @@ async def test_secrets_in_lists_and_mappings_are_masked_in_the_report(
         async with running(tmp_path, f"- {{id: leaky, name: ./leaky.py, config: {config}}}\n"):
             raise AssertionError
     assert "list-secret" not in str(caught.value) and "mapping-secret" not in str(caught.value)
+
+
+async def test_a_row_that_fails_at_the_start_is_told_once_in_the_report_which_masks_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plugins(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaky.py").write_text(LEAKY)
+    config = "{accounts: [{token: list-secret}], keys: {main: mapping-secret}}"
+    (tmp_path / "inner.yml").write_text(f"- {{id: leaky, name: ./leaky.py, config: {config}}}\n")
+    roots: list[Context] = []
+    with pytest.raises(BootError, match='row "more:leaky"'):
+        text = "- {id: more, name: cordis:include, config: {path: inner.yml}}\n"
+        async with running(tmp_path, text, prepare=roots.append):
+            raise AssertionError
+    assert errors(roots[0]) == []
+
+
+LEAVING = """
+def apply(ctx, config):
+    ctx.get("appExit")(3)
+"""
+
+
+async def test_a_row_that_fails_while_another_ends_the_run_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plugins(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    text = "- {id: leaving, name: ./leaving.py}\n- {id: bad, name: ./note.py, config: {fail: true}}\n"
+    async with running(tmp_path, text) as it:
+        assert it.app.exit.code == 3
+        assert errors(it.root) == ['cordis.yml:2: row "bad", apply of ./note.py: RuntimeError: bad cannot start']
 
 
 SLOW = """
