@@ -95,6 +95,7 @@ class LiveSessions:
         """
         session_id = owner.session.id
         del self._owners[session_id]
+        before = self.leaving.get(session_id)
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving[session_id] = gone
 
@@ -120,7 +121,11 @@ class LiveSessions:
             else:
                 self._writer.submit(owner.hold.release).add_done_callback(released)
 
-        drained(None)
+        if before is None:
+            drained(None)
+        else:  # the session before this one under the same id still has the log
+            owner.log.stop()
+            before.add_done_callback(lambda _: drained(None))
 
     async def let_all_go(self) -> None:
         """Let go of every session and wait until all are drained."""

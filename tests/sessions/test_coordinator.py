@@ -208,6 +208,27 @@ async def test_a_name_can_be_used_again_while_the_old_log_is_still_being_written
         assert stored(runtime, "s") == list(again.events)
 
 
+async def test_sessions_of_one_name_that_end_while_the_first_is_still_being_written_are_all_kept(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, writeBatchMaxDelayMs=600_000) as runtime:
+
+        def live(seed: list[SessionEvent] | None, number: int) -> Session:
+            session = runtime.sessions.prepare("s", seed=seed, meta={"cwd": "/w"}).session
+            detach = runtime.sessions.enter(session)
+            runtime.sessions.announce(session)
+            turn(session, number)
+            detach()
+            return session
+
+        first = live(None, 1)
+        second = live(list(first.events), 2)
+        third = live(list(second.events), 3)
+        await quiet(runtime)
+        assert stored(runtime, "s") == list(third.events)
+        assert runtime.store._live.failures == []
+
+
 async def test_b16a_unloading_drains_what_is_pending(tmp_path: Path) -> None:
     async with running(tmp_path, writeBatchMaxDelayMs=600_000) as runtime:
         one, two = runtime.create("one"), runtime.create("two")
