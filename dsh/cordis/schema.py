@@ -15,6 +15,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final, Self, cast, get_type_hints
 
 from .errors import CordisError, describe_error
@@ -182,6 +183,11 @@ class ConfigModel:
 
     def cross_check(self) -> Iterable[tuple[str, str]]:
         """Rules between fields, for subclasses: yield `(key, message)` for each one broken."""
+        return ()
+
+    def check_surroundings(self, base_dir: Path) -> Iterable[tuple[Keys, str]]:
+        """What a config in a file of `base_dir` needs of the machine, for subclasses: yield `(keys, message)` for each
+        thing that is not there. Asked by a check that starts nothing; a start finds out by itself."""
         return ()
 
     # --- the instance

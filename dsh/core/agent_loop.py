@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import ConfigModel, Context, HarnessError, Service, field, owned
@@ -14,7 +15,7 @@ from dsh.llm.service import Llm
 
 from .agent import MAX_SAFE_INTEGER, Agent, AgentHandle, AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from .agents import Agents
-from .configured_agents import AgentRow, ConfiguredAgents, check_rows
+from .configured_agents import AgentRow, ConfiguredAgents, check_rows, missing_workspace
 from .creation import Lifecycle, create_agent, create_now, resume_agent
 from .seams import AgentDefaultModel, SessionPersistence, install_settings_section
 from .session_store import Sessions
@@ -46,6 +47,11 @@ class Config(LoopSettings):
             check_rows(self.agents)
         except HarnessError as error:
             yield "agents", str(error)
+
+    def check_surroundings(self, base_dir: Path) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        for index, row in enumerate(self.agents):
+            if problem := missing_workspace(row, base_dir):
+                yield ("agents", index, "cwd"), problem
 
 
 class AgentLoop(Service, name="agentLoop"):

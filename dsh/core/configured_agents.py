@@ -6,6 +6,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import ConfigModel, HarnessError, error_chain, field
@@ -43,6 +44,18 @@ class AgentRow(ConfigModel):
     def options(self) -> AgentOptions:
         """The route this row asks for."""
         return AgentOptions(self.provider, self.model, self.max_tokens)
+
+
+def workspace(row: AgentRow, base_dir: Path) -> str:
+    """The workspace of a fresh session: the row's, relative to the config's folder, else where the process runs."""
+    return os.path.abspath(base_dir / row.cwd) if row.cwd else os.getcwd()
+
+
+def missing_workspace(row: AgentRow, base_dir: Path) -> str | None:
+    """What is wrong with the workspace that the row names: there is no such folder."""
+    if not row.cwd or row.resume_session_id or os.path.isdir(folder := workspace(row, base_dir)):
+        return None
+    return f'agent "{row.id}": cwd: there is no folder {folder}'
 
 
 def check_rows(rows: Sequence[AgentRow]) -> None:
@@ -298,8 +311,7 @@ class ConfiguredAgents:
                 undo()
 
     def _meta(self, row: AgentRow) -> dict[str, Any]:
-        """A fresh session's workspace: the row's, relative to the config's folder, else where the process runs."""
-        return {"cwd": os.path.abspath(self._loop.ctx.base_dir / row.cwd) if row.cwd else os.getcwd()}
+        return {"cwd": workspace(row, self._loop.ctx.base_dir)}
 
     def _minted(self) -> dict[str, str]:
         """Label to session id, kept by the process so that a remounted row finds its sessions again."""
@@ -313,8 +325,8 @@ class ConfiguredAgents:
         rows = [self._with_launcher_identity(row) for row in rows]
         check_rows(rows)
         for row in rows:
-            if row.cwd and not row.resume_session_id and not os.path.isdir(folder := self._meta(row)["cwd"]):
-                raise HarnessError(f'agent "{row.id}": cwd: there is no folder {folder}', code="INVALID_CONFIG")
+            if problem := missing_workspace(row, self._loop.ctx.base_dir):
+                raise HarnessError(problem, code="INVALID_CONFIG")
         return rows
 
     def _with_launcher_identity(self, row: AgentRow) -> AgentRow:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
-from dsh.cordis import Context, plugin
+from dsh.cordis import ConfigModel, Context, plugin
 from dsh.cordis.inspection import rings
 from dsh.cordis.schema import REDACTED, ConfigError
 
@@ -23,7 +23,7 @@ from .raw_rows import walk_rows
 from .row_checks import check_config, find_plugin, issue_problem, row_problem, unknown_keys
 from .rows import Row
 from .sources import Source
-from .yamlio import dump_yaml
+from .yamlio import dump_yaml, expressions_in
 
 LAUNCHER_SERVICES: Final = frozenset(
     {"events", "registry", "logger", "timer", "loader", "cmdlineArgs", "appExit", "launchEnvironment", "dshHomePath"}
@@ -165,6 +165,8 @@ class _Checker:
         problems, warnings = check_config(source, row, found.spec.Config)
         self._result.problems += problems
         self._result.warnings += warnings
+        if not problems:
+            self._check_surroundings(source, row, found.spec.Config)
         if found.plugin is not _include:
             assert found.target is not None
             provided, opaque = provided_names(sys.modules.get(found.target.module or ""))
@@ -172,6 +174,12 @@ class _Checker:
             self._candidates.append(_Candidate(source, row, needs, {*found.spec.provides, *provided}, opaque))
         elif not problems:
             self._check_include(source, row, trees)
+
+    def _check_surroundings(self, source: Source, row: Row, declared: Any) -> None:
+        if not (isinstance(declared, type) and issubclass(declared, ConfigModel)) or any(expressions_in(row.config)):
+            return
+        for keys, message in declared.validate(row.config).check_surroundings(source.base_dir):
+            self._result.problems.append(row_problem(source, row, message, "config", ("config", *keys)))
 
     def _check_include(self, source: Source, row: Row, trees: list[Source]) -> None:
         try:

@@ -23,6 +23,7 @@ async def place(tmp_path: Path) -> Place:
     ("old", "new", "told"),
     [
         (MAIN, f"      - {{id: main}}\n{MAIN}", 'key config.agents: agents: label "main" is used twice'),
+        (MAIN, f"      - {{id: one, cwd: ./nowhere}}\n{MAIN}", 'agent "one": cwd: there is no folder'),
         (MAIN, f"      - {{id: one, sessionId: x, resumeSessionId: y}}\n{MAIN}", "mutually exclusive"),
         ("maxParallelToolCalls: 10", "maxParallelToolCalls: 99999999999999999999", "key config.maxParallelToolCalls"),
         ("./plugins/clock.py", "./plugins", "./plugins is a folder without __init__.py"),
