@@ -28,15 +28,10 @@ def attach(
 
     with control_errors():
         target = find_agent(home_folder(), agent)
-    from dsh.interfaces.control.remote import RemoteConsole
+        from dsh.interfaces.control.remote import RemoteConsole
 
-    try:
-        code = asyncio.run(_run(RemoteConsole, target, tail))
-    except KeyboardInterrupt:
-        code = 130
+        try:
+            code = asyncio.run(RemoteConsole(target, tail).run())
+        except KeyboardInterrupt:
+            code = 130
     raise typer.Exit(code)
-
-
-async def _run(console: type, target: object, tail: int) -> int:
-    code: int = await console(target, tail).run()
-    return code

@@ -6,7 +6,8 @@ The same for an agent of this process (`console`) and for one of a daemon (`cont
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Final, Protocol
 
 from .prompt_line import PromptLine
@@ -57,17 +58,18 @@ class Dialogue:
         """Show the conversation elsewhere: without a terminal."""
         self.transcript = Transcript(screen)
 
-    async def run(self, lines: AsyncIterator[str] | None = None) -> None:
+    async def run(self, lines: AsyncGenerator[str, None] | None = None) -> None:
         """Until the person leaves."""
-        async for text in lines if lines is not None else self.prompt_line.lines():
-            if text in ("/quit", "/exit"):
-                return
-            if text.startswith("/"):
-                await self._command(text)
-            elif text.startswith(STEER):
-                await self.submit(text[len(STEER) :].strip(), steer=True, typed=text)
-            elif text:
-                await self.submit(text)
+        async with aclosing(self.prompt_line.lines() if lines is None else lines) as typed:
+            async for text in typed:
+                if text in ("/quit", "/exit"):
+                    return
+                if text.startswith("/"):
+                    await self._command(text)
+                elif text.startswith(STEER):
+                    await self.submit(text[len(STEER) :].strip(), steer=True, typed=text)
+                elif text:
+                    await self.submit(text)
 
     async def submit(self, text: str, *, steer: bool = False, typed: str | None = None) -> None:
         """Give the agent a prompt; one that it cannot take is offered again."""

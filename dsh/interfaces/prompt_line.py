@@ -6,7 +6,8 @@ The line that is still being streamed is drawn as part of the prompt; once compl
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from .terminal_text import Style
@@ -71,7 +72,7 @@ class PromptLine:
 
     # -- input ----------------------------------------------------------------------------------------------------
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         """What is typed, line by line, until Ctrl-D or `leave`."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.patch_stdout import patch_stdout
@@ -80,7 +81,7 @@ class PromptLine:
         session.app.min_redraw_interval = 0.03
         self._session = session
         try:
-            with patch_stdout(raw=True):
+            with _kept_input(session.app.input.fileno()), patch_stdout(raw=True):
                 while True:
                     default, self._default = self._default, ""
                     yield (await session.prompt_async(default=default, handle_sigint=False)).strip()
@@ -95,10 +96,12 @@ class PromptLine:
         """Put a line that could not be used in front of the person again."""
         self._default = text
 
-    def leave(self) -> None:
-        """End `lines`."""
-        if self._session is not None and self._session.app.is_running:
-            self._session.app.exit(exception=EOFError)
+    def leave(self) -> bool:
+        """End `lines`; False when that cannot be, for no prompt is there just now."""
+        if self._session is None or not self._session.app.is_running:
+            return False
+        self._session.app.exit(exception=EOFError)
+        return True
 
     def _keys(self) -> Any:
         from prompt_toolkit.key_binding import KeyBindings
@@ -136,3 +139,25 @@ class PromptLine:
                 rows[-1].append((style, character))
                 used += cells
         return [piece for row in rows[-LIVE_ROWS:] for piece in (*row, ("", "\n"))] + [("", "> ")]
+
+
+@contextmanager
+def _kept_input(fd: int) -> Iterator[None]:
+    """A terminal that keeps what is typed between two prompts for the next one; Ctrl-C stays a signal there.
+
+    In its usual mode it would show that text itself, and throw it away at a Ctrl-C.
+    """
+    import termios
+
+    try:
+        before = termios.tcgetattr(fd)
+    except termios.error:  # no terminal
+        yield
+        return
+    kept = termios.tcgetattr(fd)
+    kept[3] = kept[3] & ~(termios.ICANON | termios.ECHO) | termios.NOFLSH
+    termios.tcsetattr(fd, termios.TCSANOW, kept)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)

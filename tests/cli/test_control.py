@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -103,10 +104,13 @@ async def test_an_agent_that_did_not_start_is_listed_with_its_failure(place: Pla
     async with place.daemon("cordis.yml") as daemon:
         await daemon.ready()
         (found,) = (await place.dsh("ps", "--json")).json()["daemons"]
-        sent = await place.dsh("send", "lost", "hello")
+        sent, attached = await asyncio.gather(
+            place.dsh("send", "lost", "hello"), place.dsh("attach", "lost", stdin="hello\n")
+        )
     assert [(agent["label"], agent["status"]) for agent in found["agents"]] == [("lost", "failed"), ("main", "idle")]
     assert "nowhere" in found["agents"][0]["error"]
     assert sent.code == 1 and 'session "nowhere" is not open in this daemon' in sent.err
+    assert (attached.code, attached.err) == (1, 'dsh: session "nowhere" not found\n')
 
 
 async def test_without_a_daemon_one_sentence_says_what_to_do(place: Place) -> None:
@@ -368,11 +372,13 @@ async def test_stopping_at_once_ends_the_turn_and_waits_for_the_process(place: P
     async with controlled(place) as control:
         await control.prompt(WAIT)
         await control.waits("begun")
-        done = await place.dsh("stop", "main")
-        assert done.code == 0
-        with pytest.raises(ProcessLookupError):
-            os.kill(control.daemon.process.pid, 0) if control.daemon.process.returncode is None else None
-            raise ProcessLookupError
+        process = os.pidfd_open(control.daemon.process.pid)
+        try:
+            done = await place.dsh("stop", "main")
+            assert done.code == 0
+            assert select.select([process], [], [], 0)[0], "the process had ended before the command did"
+        finally:
+            os.close(process)
         assert await control.daemon.finish() == 0
     shown = await place.dsh("tail", control.main, "--json")
     assert shown.lines()[-1]["event"]["data"]["reason"] == {"kind": "aborted", "reason": {"kind": "disposed"}}

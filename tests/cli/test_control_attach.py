@@ -14,6 +14,7 @@ from dsh.interfaces.dialogue import LEAVE_SECONDS
 from tests.cli.kit import TIMEOUT, Place
 from tests.cli.test_control import following
 from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
+from tests.interfaces.fake_daemon import fake_daemon, turn
 from tests.interfaces.test_console import console
 
 
@@ -67,7 +68,6 @@ async def test_typing_steering_and_cancelling_while_a_turn_runs(place: Place) ->
             await terminal.shows("You said: half a line")
             terminal.type(WAIT + "\r")
             await control.waits("begun")
-            await terminal.reads_keys()
             terminal.type("typed while it runs")
             first = time.monotonic()
             terminal.type("\x03")
@@ -82,6 +82,46 @@ async def test_typing_steering_and_cancelling_while_a_turn_runs(place: Place) ->
             terminal.type("\x03")
             assert await terminal.ends() == 0
         assert control.daemon.process.returncode is None
+
+
+async def test_text_typed_while_a_prompt_is_sent_outlives_a_ctrl_c(place: Place) -> None:
+    async with fake_daemon(place.home, turn("m-1", "hello"), [(99, "stay")]) as daemon:
+        async with console(place, "main", command="attach") as terminal:
+            await terminal.shows("w w \n")
+            daemon.takes_prompts.clear()
+            terminal.type("one\r")
+            async with asyncio.timeout(TIMEOUT):
+                while not daemon.prompts:
+                    await asyncio.sleep(0.02)
+            terminal.type("tw")
+            terminal.type("\x03")
+            await terminal.shows("cancelling")
+            daemon.takes_prompts.set()
+            terminal.type("o\r")
+            async with asyncio.timeout(TIMEOUT):
+                while len(daemon.prompts) < 2:
+                    await asyncio.sleep(0.02)
+                    terminal.read()
+            assert daemon.prompts == ["one", "two"]
+            terminal.type("\x04")
+            assert await terminal.ends() == 0
+
+
+async def test_twice_ctrl_c_leaves_a_daemon_that_does_not_answer(place: Place) -> None:
+    async with controlled(place) as control, console(place, command="attach") as terminal:
+        await terminal.shows("\n>")
+        terminal.type(WAIT + "\r")
+        await control.waits("begun")
+        control.daemon.signal(signal.SIGSTOP)
+        try:
+            terminal.type("more\r")
+            await terminal.shows("> more")
+            terminal.type("\x03")
+            await terminal.shows("cancelling; Ctrl-C again leaves")
+            terminal.type("\x03")
+            assert await terminal.ends() == 0
+        finally:
+            control.daemon.signal(signal.SIGCONT)
 
 
 async def _queued(control: object, target: str, count: int) -> None:
@@ -118,7 +158,6 @@ async def test_a_long_line_streams_in_place_and_stands_once_when_it_is_whole(pla
             async with asyncio.timeout(TIMEOUT):
                 while [event["type"] for event in await control.log()].count("turn/start") < 2:
                     await asyncio.sleep(0.05)
-            await terminal.reads_keys()
             terminal.type("\x04")
             assert await terminal.ends() == 0
             assert f"[demo reply, no model involved] {words}\n" in terminal.screen()

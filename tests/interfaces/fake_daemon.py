@@ -37,12 +37,18 @@ def turn(message_id: str, text: str, words: int = 10) -> list[dict[str, Any]]:
 
 
 class FakeDaemon:
-    """Answers like a daemon; cuts: what becomes of each stream in turn. asked: the `after` of each."""
+    """Answers like a daemon; cuts: what becomes of each stream in turn. asked: the `after` of each.
+
+    prompts: the texts it was sent; it answers them while `takes_prompts` is set.
+    """
 
     def __init__(self, log: list[dict[str, Any]], cuts: list[Cut]) -> None:
         self.log = log
         self.cuts = cuts
         self.asked: list[int] = []
+        self.prompts: list[str] = []
+        self.takes_prompts = asyncio.Event()
+        self.takes_prompts.set()
         self.change: Callable[[str], bytes | None] = lambda path: None
         self.run_id = "aa"
 
@@ -52,8 +58,11 @@ class FakeDaemon:
             head = await reader.readuntil(b"\r\n\r\n")
             method, target, _ = head.split(b"\r\n")[0].decode().split(" ")
             length = re.search(rb"(?i)content-length: (\d+)", head)
-            await reader.readexactly(int(length[1]) if length else 0)
+            given = await reader.readexactly(int(length[1]) if length else 0)
             url = urlsplit(target)
+            if url.path.endswith("/prompt"):
+                self.prompts.append(json.loads(given)["content"])
+                await self.takes_prompts.wait()
             if url.path == "/api/stream":
                 await self._stream(writer, parse_qs(url.query))
                 return

@@ -45,14 +45,6 @@ class Terminal:
             await asyncio.sleep(0.02)
             self.read()
 
-    async def reads_keys(self, seconds: float = 30.0) -> None:
-        """Wait until a prompt has the terminal: what is typed between two prompts is the terminal's own business."""
-        end = time.monotonic() + seconds
-        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
-            assert time.monotonic() < end, f"no prompt reads:\n{self.screen()}"
-            await asyncio.sleep(0.02)
-            self.read()
-
     def read(self) -> None:
         try:
             self.raw += os.read(self.fd, 65536).decode("utf-8", "replace")

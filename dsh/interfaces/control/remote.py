@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -53,7 +53,8 @@ class RemoteConsole:
         self._jobs: set[asyncio.Task[None]] = set()
         self._entry = target.daemon.entry
         self._http = _client(self._entry)
-        self._dialogue = Dialogue(self, HELP, lambda _: self._dialogue.prompt_line.leave())
+        self._talking: asyncio.Task[None] | None = None
+        self._dialogue = Dialogue(self, HELP, self._leave)
         self._terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if not self._terminal:
             self._dialogue.use(PlainScreen())
@@ -65,7 +66,7 @@ class RemoteConsole:
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
             self._progress.after = await self._past()
             watching = asyncio.create_task(self._watch(), name="attach: events")
-            talking = asyncio.create_task(self._talk(), name="attach: input")
+            self._talking = talking = asyncio.create_task(self._talk(), name="attach: input")
             if self._terminal:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._dialogue.interrupt)
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
@@ -75,6 +76,10 @@ class RemoteConsole:
             elif not self._terminal and not talking.cancelled() and talking.exception() is None:
                 await self._until_quiet(watching)
             watching.cancel()
+            if self._jobs:  # what the person still asked for; a daemon that does not answer holds up nobody
+                _, late = await asyncio.wait(self._jobs, timeout=ANSWER_SECONDS)
+                for job in late:
+                    job.cancel()
             done = await asyncio.gather(watching, talking, *self._jobs, return_exceptions=True)
         finally:
             await self._http.aclose()
@@ -87,6 +92,10 @@ class RemoteConsole:
         if self._terminal:
             print(f"detached; {self._target.daemon.name} goes on", file=sys.stderr)
         return 0
+
+    def _leave(self, _: bool) -> None:
+        if not self._dialogue.prompt_line.leave() and self._talking is not None:
+            self._talking.cancel()  # in the middle of sending something
 
     async def _talk(self) -> None:
         await self._dialogue.run(None if self._terminal else _typed_lines())
@@ -234,7 +243,7 @@ def _client(entry: Entry) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://dsh", timeout=limits, trust_env=False)
 
 
-async def _typed_lines() -> AsyncIterator[str]:
+async def _typed_lines() -> AsyncGenerator[str, None]:
     """Standard input without a terminal, line by line."""
     rest = b""
     async with aclosing(stdin_chunks()) as chunks:  # type: ignore[type-var]
