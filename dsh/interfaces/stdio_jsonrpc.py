@@ -6,13 +6,12 @@ Both protocols over standard input and output use it; what they do with malforme
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode, encode
 
-from .stdin import stdin_chunks as stdin_chunks
 from .stdout import LineOutput, say
 
 PARSE_ERROR = -32700
@@ -20,6 +19,12 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""A longer line is no frame: it is dropped as it comes in, so that it cannot fill the memory."""
+
+MAX_REQUESTS = 10_000
+"""How many requests may be under way; what comes on top of that is refused."""
 
 Handler = Callable[[str, Any], Awaitable[Any]]
 NotificationHandler = Callable[[str, Any], Awaitable[None] | None]
@@ -37,18 +42,14 @@ class RpcError(Exception):
         self.data = data
 
 
-def handler_error(exc: BaseException) -> RpcError:
-    """The error a failed handler is answered with: an ``RpcError`` as it is, else its text as an internal error."""
-    return exc if isinstance(exc, RpcError) else RpcError(INTERNAL_ERROR, describe_error(exc))
-
-
 class JsonRpcPeer:
     """One side of a JSON-RPC connection over a byte input and a line output.
 
     ``handle(method, params)`` answers a request: its result is sent, an ``RpcError`` as that error, any other
     exception as an internal error. ``params`` is what the frame says, ``{}`` when it says nothing. Requests and
-    notifications begin in the order they arrive and then run side by side. With ``answer_malformed`` lines that are
-    no frames are answered by errors, otherwise they are ignored.
+    notifications begin in the order they arrive and then run side by side, at most ``MAX_REQUESTS`` requests. With
+    ``answer_malformed`` lines that are no frames are answered by errors, otherwise they are ignored; of one that is
+    too long standard error tells in either case.
     """
 
     def __init__(
@@ -73,16 +74,22 @@ class JsonRpcPeer:
 
         After the end of the input, requests that were taken before may still run for ``grace`` seconds.
         """
-        rest: list[bytes] = []  # the pieces of a line that has not ended yet
+        pieces: list[bytes] = []  # of a line that has not ended yet
+        size = 0
         try:
             async for chunk in source:
-                first, *others = chunk.split(b"\n")
-                rest.append(first)
-                if others:
-                    self._receive(b"".join(rest))
-                    for line in others[:-1]:
-                        self._receive(line)
-                    rest = [others[-1]]
+                *ends, rest = chunk.split(b"\n")
+                for end in ends:
+                    if size + len(end) > MAX_LINE_BYTES:
+                        self._too_long()
+                    else:
+                        self._receive(b"".join((*pieces, end)))
+                    pieces.clear()
+                    size = 0
+                pieces.append(rest)
+                size += len(rest)
+                if size > MAX_LINE_BYTES:
+                    pieces.clear()
             if self._running and grace:
                 await asyncio.wait(self._running, timeout=grace)
         finally:
@@ -131,6 +138,8 @@ class JsonRpcPeer:
             params = frame.get("params", {})
             if request_id is _NONE:
                 self._start(self._notified(method, params))
+            elif len(self._running) >= MAX_REQUESTS:
+                self._fail(request_id, RpcError(INTERNAL_ERROR, f"more than {MAX_REQUESTS} requests are under way"))
             else:
                 self._start(self._answer(request_id, method, params))
         elif method is _NONE and ("result" in frame or "error" in frame):
@@ -142,8 +151,13 @@ class JsonRpcPeer:
         if self._answer_malformed:
             self._fail(None if request_id is _NONE else request_id, RpcError(code, message))
 
-    def _start(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _too_long(self) -> None:
+        message = f"a line of more than {MAX_LINE_BYTES} bytes is no frame"
+        say(message)
+        self._malformed(None, INVALID_REQUEST, f"Invalid Request: {message}")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -151,8 +165,10 @@ class JsonRpcPeer:
         try:
             result = await self._handle(method, params)
             line = encode({"jsonrpc": "2.0", "id": request_id, "result": result}) + b"\n"
+        except RpcError as error:
+            self._fail(request_id, error)
         except Exception as error:
-            self._fail(request_id, handler_error(error))
+            self._fail(request_id, RpcError(INTERNAL_ERROR, describe_error(error)))
         else:
             self._output.write_line(line)
 
@@ -182,7 +198,7 @@ class JsonRpcPeer:
         elif isinstance(error, Mapping) and type(error.get("code")) is int:
             answer.set_exception(RpcError(error["code"], str(error.get("message", "")), error.get("data")))
         else:
-            answer.set_exception(RpcError(INTERNAL_ERROR, describe_error(Exception(str(error)))))
+            answer.set_exception(RpcError(INTERNAL_ERROR, str(error)))
 
     async def _end(self) -> None:
         self._ended = True

@@ -8,6 +8,9 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
+from dsh.interfaces import stdio_jsonrpc
 from dsh.interfaces.stdin import ByteInput
 from dsh.interfaces.stdio_jsonrpc import INVALID_PARAMS, JsonRpcPeer, RpcError
 from dsh.interfaces.stdout import LineOutput
@@ -92,6 +95,40 @@ async def test_b01b_a_frame_of_six_megabytes_passes_both_ways() -> None:
     assert await wire.end() == []
 
 
+async def test_a_line_without_end_is_dropped_as_it_comes_and_told(monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(stdio_jsonrpc, "MAX_LINE_BYTES", 100)
+    fits = request(1, params={"text": "x" * 34})
+    assert len(fits) == 100 + 1
+    long = [b"y" * 40] * 5
+    frames = await served(echo, fits, *long, b"\n" + request(2), b"z" * 101 + b"\n" + request(3), answer_malformed=True)
+    codes = [(frame["id"], frame["error"]["code"] if "error" in frame else None) for frame in frames]
+    assert sorted(codes, key=str) == [(1, None), (2, None), (3, None), (None, -32600), (None, -32600)]
+    assert capsys.readouterr().err.count("more than 100 bytes") == 2
+    assert [frame["id"] for frame in await served(echo, *long, b"\n" + request(4))] == [4]
+
+
+async def test_requests_beyond_the_limit_are_refused_and_later_ones_served(monkeypatch: Any) -> None:
+    monkeypatch.setattr(stdio_jsonrpc, "MAX_REQUESTS", 2)
+    release = asyncio.Event()
+
+    async def handle(method: str, params: Any) -> Any:
+        await release.wait()
+        return {}
+
+    def note(method: str, params: Any) -> None:
+        release.set()
+
+    wire = Wire(handle, on_notification=note)
+    wire.send(*(request(id) for id in (1, 2, 3)))
+    refused = json.loads(await asyncio.to_thread(_read_line, wire._out))
+    assert (refused["id"], refused["error"]["code"]) == (3, -32603)
+    wire.send({"jsonrpc": "2.0", "method": "go"})  # notifications always come through
+    assert {json.loads(await asyncio.to_thread(_read_line, wire._out))["id"] for _ in range(2)} == {1, 2}
+    wire.send(request(4))
+    assert json.loads(await asyncio.to_thread(_read_line, wire._out))["result"] == {}
+    assert await wire.end() == []
+
+
 async def test_b09a_lines_that_are_no_frames_are_ignored_or_answered() -> None:
     odd = b"\n   \nnonsense\n[1,2]\n42\n\xff\xfe\n" + b'{"id":3,"method":5}\n' + request(4)
     assert [frame["id"] for frame in await served(echo, odd)] == [4]
@@ -150,11 +187,9 @@ async def test_b09d_the_server_may_ask_the_client() -> None:
     wire.send({"jsonrpc": "2.0", "id": frames[1]["id"], "error": {"code": -5, "message": "no"}})
     wire.send({"jsonrpc": "2.0", "id": frames[0]["id"], "result": {"ok": True}}, {"id": "unknown", "result": 1})
     assert await asking == {"ok": True}
-    try:
+    with pytest.raises(RpcError) as caught:
         await failing
-        raise AssertionError("expected an error")
-    except RpcError as error:
-        assert (error.code, error.message) == (-5, "no")
+    assert (caught.value.code, caught.value.message) == (-5, "no")
     await wire.end()
     assert isinstance(left.exception(), ConnectionError)
 
