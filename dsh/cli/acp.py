@@ -41,5 +41,5 @@ def acp(
     rows: list[dict[str, Any]] = []
     if not mounts(chosen, "acp", patches):
         rows = [{"id": "acp", "name": "dsh-acp", "config": {"presentation": "editor"}}]
-    values = {"startConfiguredAgents": False, "acpConnection": {}}
+    values = {"stdioProtocol": "acp", "startConfiguredAgents": False, "acpConnection": {}}
     raise typer.Exit(run(Launch(chosen, patches, set_ or (), rows, values=values, stdout=stdout, stdin=stdin)))

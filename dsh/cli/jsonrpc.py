@@ -1,8 +1,9 @@
 """``dsh jsonrpc`` and ``dsh-jsonrpc-agent``: serve one SDK client over standard input and output."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,7 +34,7 @@ def jsonrpc(
     raise typer.Exit(serve(Path(config), patch or (), set_ or ()))
 
 
-def serve(config: Path, patches: Any = (), sets: Any = ()) -> int:
+def serve(config: Path, patches: Sequence[Path] = (), sets: Sequence[str] = ()) -> int:
     """Serve a composition on standard input and output until the client leaves; the exit code."""
     from dsh.cli.host import Launch, run
     from dsh.cli.mounted import mounts
@@ -49,7 +50,8 @@ def serve(config: Path, patches: Any = (), sets: Any = ()) -> int:
     path = config.absolute()
     layers = [patch.absolute() for patch in patches]
     rows = [] if mounts(path, ROW, layers) else [{"id": ROW, "name": f"dsh-{ROW}"}]
-    return run(Launch(path, layers, sets, rows, stdout=stdout, stdin=stdin))
+    values = {"stdioProtocol": "jsonrpc"}
+    return run(Launch(path, layers, sets, rows, values=values, stdout=stdout, stdin=stdin))
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dsh.loader.rows import Row
@@ -29,6 +29,7 @@ def mounts(config: Path, name: str, patches: Sequence[Path] = ()) -> bool:
 
 
 def _rows(source: Source, outer: tuple[Path | None, ...]) -> Iterable[Row]:
+    from dsh.cordis import ConfigError
     from dsh.loader.include import IncludeConfig, include_path
     from dsh.loader.names import is_include
     from dsh.loader.sources import Source
@@ -38,7 +39,9 @@ def _rows(source: Source, outer: tuple[Path | None, ...]) -> Iterable[Row]:
             yield row
             if not is_include(row.name) or row.disabled is True:
                 continue
-            config: Any = IncludeConfig.validate(row.config)
-            path = include_path(config, source.base_dir)
+            try:
+                path = include_path(IncludeConfig.validate(row.config), source.base_dir)
+            except ConfigError:  # a wrong one fails the start; one with an expression is known only then
+                continue
             if path not in outer and path.is_file():
                 yield from _rows(Source(path), (*outer, source.path))

@@ -137,6 +137,7 @@ async def test_b03a_a_start_that_fails_names_row_and_plugin_and_writes_nothing(p
         ("torn.yml", "- id: [", "torn.yml"),
         ("waiting.yml", ROWS.replace("- {id: tools, name: dsh-tools}\n", ""), "tools"),
         ("unknown.yml", ROWS + "- {id: odd, name: dsh-nonsense}\n", "nonsense"),
+        ("include.yml", "- {id: inner, name: '@deepseek-ai/cordis-plugin-include', config: {}}\n", "path: required"),
     ],
 )
 async def test_b03b_a_composition_that_cannot_work_is_code_1_with_the_place(
@@ -197,6 +198,25 @@ async def test_b12b_a_slow_plugin_that_fails_is_an_error_and_not_a_hang(place: P
         run.send("initialize", run.route())
         assert await run.finish(20) == 1
         assert run.raw == b"" and "too slow" in run.err and "slow.py" in run.err
+
+
+async def test_a_row_that_nobody_speaks_to_leaves_standard_output_alone(place: Place) -> None:
+    place.write("cordis.yml", ROWS + "- {id: acp, name: dsh-acp}\n")
+    done = await place.dsh("exec", "hello", "--config", "cordis.yml", "--model", "demo/demo")
+    assert done.code == 0 and "You said: hello" in done.out and "jsonrpc" not in done.out
+    async with runtime(place, "cordis.yml") as run:
+        for _ in range(20):  # no request reaches the other protocol's server
+            with pytest.raises(RpcFailure, match="session/resume before initialize"):
+                await run.call("session/resume", {"sessionId": "s"})
+        assert "serverInfo" in await run.initialize(provider="demo", model="demo")
+        assert "authMethods" not in str(run.frames)
+
+
+async def test_two_servers_on_one_input_are_refused(place: Place) -> None:
+    place.write("cordis.yml", ROWS + "- {id: again, name: dsh-sdk-jsonrpc-server}\n")
+    async with runtime(place, "cordis.yml") as run:
+        assert await run.finish(20) == 1
+        assert run.raw == b"" and "again" in run.err
 
 
 # -- ending -----------------------------------------------------------------------------------------------------------

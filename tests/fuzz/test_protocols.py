@@ -280,6 +280,7 @@ class Served:
         self.out.news = asyncio.Event()
 
         def prepare(root: Context) -> None:
+            root.provide("stdioProtocol", {"sdk": "jsonrpc"}.get(self.kind, "acp"))
             root.provide("stdin", self.source)
             root.provide("stdout", self.out)
 

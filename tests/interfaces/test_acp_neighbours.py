@@ -81,6 +81,7 @@ async def served(place: Place, *extra: Any) -> AsyncIterator[tuple[App, Pipes, s
     pipes = Pipes()
 
     def prepare(root: Context) -> None:
+        root.provide("stdioProtocol", "acp")
         root.provide("stdout", pipes.output)
         root.provide("stdin", pipes)
 

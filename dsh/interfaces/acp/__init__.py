@@ -6,8 +6,8 @@ diffs and the plan, and opens stored sessions.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from typing import Literal
 
 from dsh.cordis import ConfigModel, Context, field
 from dsh.core.agents import Agents
@@ -15,9 +15,6 @@ from dsh.core.session_store import Sessions
 from dsh.llm.service import Llm
 
 from .server import AcpServer
-
-if TYPE_CHECKING:
-    from dsh.interfaces.stdout import LineOutput
 
 
 class Config(ConfigModel):
@@ -38,16 +35,14 @@ class Config(ConfigModel):
 def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, llm: Llm) -> None:
     """Serve the client; its end asks the launcher to exit with code 0.
 
-    Started by a command that serves nobody on standard input, the row does nothing: one composition is for all of
-    them.
+    Started by a command that serves nobody on standard input, or serves another protocol there, the row does nothing:
+    one composition is for all of them.
     """
-    output: LineOutput | None = ctx.get("stdout")
-    source: AsyncIterable[bytes] | None = ctx.get("stdin")
-    if output is None or source is None:
-        ctx.logger.info("nobody is served on standard input here; `dsh acp` does that")
+    if ctx.get("stdioProtocol") != "acp":
+        ctx.logger.info("nobody speaks ACP on standard input here; `dsh acp` serves those who do")
         return
     leave: Callable[[int], None] = ctx.get("appExit")
-    server = AcpServer(ctx, config, agents, sessions, llm, output, source)
+    server = AcpServer(ctx, config, agents, sessions, llm, ctx.get("stdout"), ctx.get("stdin"))
 
     async def serve() -> None:
         await server.serve()

@@ -6,13 +6,10 @@ every event of every session in log order, when a session runs and when it is id
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
-
-from dsh.cordis import ConfigModel, Context, HarnessError, field
+from dsh.cordis import ConfigModel, Context, field
 from dsh.core.agents import Agents
 from dsh.core.session_store import Sessions
-from dsh.interfaces.stdio_jsonrpc import JsonRpcPeer, stdin_chunks
-from dsh.interfaces.stdout import LineOutput
+from dsh.interfaces.stdio_jsonrpc import JsonRpcPeer
 
 from .notifications import Notifications
 from .open_sessions import OpenSessions
@@ -36,19 +33,22 @@ class Config(ConfigModel):
 
 
 def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions) -> None:
-    """Serve standard input until it ends or the client asks to shut down; both end the run."""
-    output: LineOutput | None = ctx.get("stdout")
-    if output is None:
-        raise HarnessError("the SDK runtime needs the launcher's standard output", code="NO_STDOUT")
-    source: AsyncIterable[bytes] = ctx.get("stdin") or stdin_chunks()
-    peer = JsonRpcPeer(output, lambda method, params: server.handle(method, params))
+    """Serve standard input until it ends or the client asks to shut down; both end the run.
+
+    Started by a command that serves nobody on standard input, or serves another protocol there, the row does nothing.
+    """
+    if ctx.get("stdioProtocol") != "jsonrpc":
+        ctx.logger.info("no SDK client is on standard input here; `dsh jsonrpc` serves those")
+        return
+    peer = JsonRpcPeer(ctx.get("stdout"), lambda method, params: server.handle(method, params))
     # Listeners first: they must outlive the agents made below, whose last events are told too.
     Notifications(ctx, peer, config)
     permissions = Permissions(ctx, peer)
     server = Server(ctx, agents, sessions, OpenSessions(ctx, agents), permissions)
 
     async def serve() -> None:
-        await peer.serve(source, grace=END_SECONDS)
+        await peer.serve(ctx.get("stdin"), grace=END_SECONDS)
         server.leave()
 
+    ctx.provide("sdkServer", server)  # refused for a second row: two cannot read one input
     ctx.spawn(serve, name="SDK requests", critical=True)
