@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
 from tests.faults.kit import PATIENCE, SPINE, fault, living, read_log, strict
 from tests.faults.test_tools import calls, outputs
+from tests.processes import alive, processes_with, until_gone, until_none_with
 
 SHELL = """\
 - {id: subprocess, name: dsh-subprocess-local}
@@ -41,27 +43,6 @@ def bash(command: str) -> tuple[str, Any]:
     return "bash", {"command": command, "description": "x"}
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def processes_with(marker: str) -> list[int]:
-    """Living processes whose environment or arguments hold `marker`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if marker.encode() in text and alive(int(entry.name)):
-                found.append(int(entry.name))
-    return found
-
-
 async def appears(path: Path) -> str:
     """Wait for a file with content."""
     async with asyncio.timeout(PATIENCE):
@@ -87,9 +68,9 @@ async def test_fault15_a_cancel_among_running_and_waiting_calls_leaves_one_resul
 
 async def test_fault16_a_cancelled_tree_is_gone_before_the_turn_ends(tmp_path: Path) -> None:
     """The command leaves a child, and one that does not listen to TERM, in a pipe of their own."""
-    marker = f"dsh-fault-16-{os.getpid()}"
+    marker = f"MARK=dsh-fault-16-{os.getpid()}"
     deaf = f"(trap '' TERM; echo x > {tmp_path}/up; sleep 300) >/dev/null 2>&1"
-    command = f"export MARK={marker}; sleep 300 & {deaf} & wait"
+    command = f"export {marker}; sleep 300 & {deaf} & wait"
     async with fault(tmp_path, [calls(bash(command))], SHELL) as life:
         life.say("go")
         await appears(tmp_path / "up")
@@ -101,8 +82,6 @@ async def test_fault16_a_cancelled_tree_is_gone_before_the_turn_ends(tmp_path: P
 
 class ThreadGate:
     def __init__(self) -> None:
-        import threading
-
         self.entered = threading.Event()
         self.open = threading.Event()
         self.finished = threading.Event()
@@ -246,9 +225,8 @@ async def test_fault15_a_kill_among_calls_is_repaired_by_the_next_start(place: P
             pids = [int(await appears(place.work / str(at))) for at in range(2)]
             daemon.signal(signal.SIGKILL)
             await daemon.finish()
-        async with asyncio.timeout(PATIENCE):
-            while any(alive(pid) for pid in pids):
-                await asyncio.sleep(0.01)
+        for pid in pids:
+            await until_gone(pid)
         again = await place.dsh("run", "--prompt", "and now?", "--exit-when-idle")
         assert again.code == 0, again.err
         rows = log_of(place)
@@ -271,8 +249,8 @@ async def test_fault18_a_signal_closes_the_turn_ends_children_and_says_its_code(
     twice = len(signals) == 2
     grace = 60_000 if twice else 300
     place.write("cordis.yml", COMPOSITION.replace("graceMs: 300", f"graceMs: {grace}"))
-    marker = f"dsh-fault-18-{os.getpid()}-{place.work.name}"
-    command = f"export MARK={marker}; trap '' TERM; echo $$ > {place.work}/up; while :; do sleep 0.1; done"
+    marker = f"MARK=dsh-fault-18-{os.getpid()}"
+    command = f"export {marker}; trap '' TERM; echo $$ > {place.work}/up; while :; do sleep 0.1; done"
     async with MockLlmServer([strict(calls(bash(command))), strict("success")]) as server:
         place.env |= {"MODEL_URL": server.url, "DEEPSEEK_API_KEY": "test-key"}
         async with place.daemon("--prompt", "go") as daemon:
@@ -283,9 +261,7 @@ async def test_fault18_a_signal_closes_the_turn_ends_children_and_says_its_code(
                 assert daemon.process.returncode is None
                 daemon.signal(signals[1])
             assert await daemon.finish() == code, daemon.err
-        async with asyncio.timeout(PATIENCE):
-            while processes_with(marker):
-                await asyncio.sleep(0.01)
+        await until_none_with(marker)
         if not twice:
             (end,) = of_type(log_of(place), "turn/end")
             assert end["reason"] == {"kind": "aborted", "reason": {"kind": "disposed"}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -56,32 +55,6 @@ def bash(*commands: str) -> Any:
     """A reply that runs commands, in parallel as far as the row allows."""
     calls = [{"name": "bash", "arguments": json.dumps({"command": c, "description": "fire"})} for c in commands]
     return {"toolCalls": calls}
-
-
-def processes_with(marker: str) -> list[int]:
-    """Ids of living processes whose environment holds `marker`."""
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                environment = file.read()
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state = file.read().rpartition(b")")[2].split()[0]
-        except OSError:
-            continue
-        if marker.encode() in environment and state not in (b"Z", b"X"):
-            found.append(int(name))
-    return found
-
-
-async def until_none_with(marker: str, seconds: float = 15.0) -> None:
-    """Wait until no process of this run lives."""
-    async with asyncio.timeout(seconds):
-        while left := processes_with(marker):
-            await asyncio.sleep(0.02)
-            assert left
 
 
 async def until(condition: Any, what: str, seconds: float = 30.0) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import zstandard
 
 from dsh.core.packed_rows import is_packed, unpack
 
@@ -14,13 +18,17 @@ Rows = list[dict[str, Any]]
 
 
 def strict_rows(path: Path) -> Rows:
-    """The log at `path` by a strict JSON-lines reader, after decompression; packed rows are opened."""
+    """The events of the log at `path`; packed rows are opened."""
+    events: Rows = []
+    for row in stored_rows(path)[1:]:
+        events += [event.to_wire() for event in unpack(row)] if is_packed(row) else [row]
+    return events
+
+
+def stored_rows(path: Path) -> Rows:
+    """Header and rows of the log at `path` by a strict JSON-lines reader, after decompression."""
     data = path.read_bytes()
     if path.suffix == ".zstd":
-        import io
-
-        import zstandard
-
         with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
             data = reader.read()
     lines = data.split(b"\n")
@@ -28,10 +36,7 @@ def strict_rows(path: Path) -> Rows:
     rows = [json.loads(line, parse_constant=_refuse) for line in lines]
     assert all(type(row) is dict for row in rows), f"{path}: a line that is no object"
     assert rows[0]["type"] == "session", f"{path}: the first line is no header"
-    events: Rows = []
-    for row in rows[1:]:
-        events += [event.to_wire() for event in unpack(row)] if is_packed(row) else [row]
-    return events
+    return rows
 
 
 def _refuse(name: str) -> Any:
@@ -85,7 +90,7 @@ def judge_log(rows: Rows, *, closed: bool = True) -> None:
                 answered[data["message"]["source"]["callId"]] += 1
             case "user/message":
                 assert step is not None, where
-                entered[data["message"]["id"] if "message" in data else data["id"]] += 1
+                entered[data["id"]] += 1
     assert set(entered.values()) <= {1}, f"messages entered twice: {[k for k, v in entered.items() if v > 1]}"
     if closed:
         assert turn is None and step is None, f"turn {turn} step {step} is open at the end"
@@ -136,28 +141,28 @@ def judge_messages(messages: Sequence[Any]) -> None:
     assert not open_calls, f"calls without an answer: {open_calls}"
 
 
-def fault_of_body(body: Any) -> str | None:
+def fault_of_body(body: Mapping[str, Any]) -> str | None:
     """Why a chat-completions server would refuse the body of a request; None if it would not."""
     waiting: list[str] = []
     for number, message in enumerate(body["messages"]):
-        role = message["role"]
-        if role == "tool":
+        calls = message.get("tool_calls") or []
+        if not calls and not message["content"]:
+            return f"message {number} ({message['role']}) is empty"
+        if message["role"] == "tool":
             if message["tool_call_id"] not in waiting:
                 return f"message {number} answers {message['tool_call_id']}, which waits for nothing"
             waiting.remove(message["tool_call_id"])
             continue
         if waiting:
             return f"message {number}: calls without an answer: {waiting}"
-        if role == "assistant":
-            calls = message.get("tool_calls") or []
-            if not calls and not message.get("content"):
-                return f"message {number} says nothing"
-            for call in calls:
-                try:
-                    json.loads(call["function"]["arguments"])
-                except ValueError:
-                    return f"message {number}: arguments that are no JSON"
-                waiting.append(call["id"])
-        elif role == "user" and not message["content"]:
-            return f"message {number} is empty"
+        for call in calls:
+            try:
+                arguments = json.loads(call["function"]["arguments"])
+            except ValueError:
+                return f"message {number}: arguments that are no JSON"
+            if not isinstance(arguments, dict) or not call["id"]:
+                return f"message {number}: malformed call {call}"
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call["function"]["name"]):
+                return f"message {number}: the name of {call['id']} does not match the pattern of names"
+            waiting.append(call["id"])
     return f"calls without an answer: {waiting}" if waiting else None

@@ -13,10 +13,10 @@ import dsh.shell.bash
 import dsh.shell.subprocess
 import dsh.shell.tool_bash
 from tests.core.kit import text_reply, tool_reply
-from tests.fire.home import processes_with
 from tests.fire.judge import entered_ids
 from tests.fire.stage import say, stage, within
 from tests.fire.stepping import LONG, SteppingLoop, run_stepping
+from tests.processes import processes_with
 
 LEAP = 1 if LONG else 2
 FAR = 2_000

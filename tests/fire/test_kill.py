@@ -19,9 +19,10 @@ from dsh.core.repair import interrupted_turn_closers
 from dsh.models.mock_server import MockLlmServer
 from dsh.sessions.log_file import read_log
 from tests.cli.kit import PYTHON, Place
-from tests.fire.home import composition, stored, until_none_with
+from tests.fire.home import composition, stored
 from tests.fire.judge import Rows, entered_ids, fault_of_body, judge_log, pending_ids
 from tests.fire.stepping import LONG, SEED, count
+from tests.processes import until_none_with
 
 TRIALS = count(8)
 
