@@ -37,7 +37,11 @@ class PtyChild:
         loop = asyncio.get_running_loop()
         self._master, self._slave = os.openpty()
         self._closed = False
+        opened = [self._master, self._slave]
         try:
+            # Two descriptors of our end, because reader and writer each close their own.
+            typing = os.dup(self._master)
+            opened.append(typing)
             self.name = os.ttyname(self._slave)
             termios.tcsetwinsize(self._master, size)
             self._child: ChildProcess = subprocess.spawn(
@@ -51,11 +55,10 @@ class PtyChild:
                 )
             )
         except BaseException:
-            os.close(self._master)
-            os.close(self._slave)
+            for fd in opened:
+                os.close(fd)
             raise
-        # Two descriptors of our end, because each of the two closes its own.
-        self._writer = PipeWriter(loop, os.dup(self._master))
+        self._writer = PipeWriter(loop, typing)
         self._reader = PipeReader(loop, self._master, feed, lambda: None)
 
     @property

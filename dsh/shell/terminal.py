@@ -5,6 +5,7 @@ A backend knows how to start one kind of them. Each session belongs to one live 
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -147,8 +148,7 @@ class Terminals(Service, name="terminals"):
     async def stop(self) -> None:
         """Close every session."""
         self._disposing = True
-        for session in list(self._sessions.values()):
-            await session.close()
+        await asyncio.gather(*(session.close() for session in list(self._sessions.values())))
 
     @owned
     def register(self, caller: Context, backend: TerminalBackend) -> Disposer:

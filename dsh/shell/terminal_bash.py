@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from dsh.cordis import AbortError, ConfigModel, Context, field
@@ -82,9 +83,9 @@ class BashTerminals(TerminalBackend):
     async def open(self, cwd: str, agent: Agent) -> Terminal:
         environment = self._ctx.get(ShellEnv)
         variables = {} if environment is None else environment.variables(agent)
-        terminal = BashTerminal(self._ctx, self._config, self._subprocess, cwd, {**_SHELL_ENV, **variables})
+        env = {**_SHELL_ENV, **variables}
+        terminal = BashTerminal(self._ctx, self._config, self._subprocess, cwd, env, self._open.discard)
         self._open.add(terminal)
-        terminal.on_closed = lambda: self._open.discard(terminal)
         try:
             await terminal.ready()
         except BaseException:
@@ -105,9 +106,20 @@ def apply(ctx: Context, config: Config, terminals: Terminals, subprocess: Subpro
 
 
 class BashTerminal(Terminal):
-    """One bash. It is ready when its prompt stands behind the marker of a finished command."""
+    """One bash. It is ready when its prompt stands behind the marker of a finished command.
 
-    def __init__(self, ctx: Context, config: Config, subprocess: Subprocess, cwd: str, env: dict[str, str]) -> None:
+    `on_closed` is called when nothing of it is left.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        config: Config,
+        subprocess: Subprocess,
+        cwd: str,
+        env: dict[str, str],
+        on_closed: Callable[[BashTerminal], None],
+    ) -> None:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._screen = Scrollback(config.scrollback_lines, config.scrollback_max_bytes)
@@ -118,7 +130,7 @@ class BashTerminal(Terminal):
         self._exit: ExitStatus | None = None
         self._failure: SpawnError | None = None
         self._closed = False
-        self.on_closed: Callable[[], None] = _nothing
+        self._on_closed = on_closed
         self.motd = ""
         self._pty = PtyChild(
             subprocess,
@@ -152,26 +164,28 @@ class BashTerminal(Terminal):
     async def send(
         self, text: str, *, submit: bool, signal: AbortSignal | None, timeout_ms: float | None, patient: bool
     ) -> Sent:
+        if signal is not None:
+            signal.raise_if_aborted()
         start = self._screen.end
         data = (text + ("\r" if submit else "")).encode("utf-8", "replace")
         if data:
             self._behind_marker = None
         limit = self._config.timeout_ms if timeout_ms is None else timeout_ms
-        forget = None if signal is None else signal.on_abort(self._changed.set)
         reason: WaitReason
         try:
-            async with asyncio.timeout(limit / 1000):
-                if data:
-                    await self._pty.write(data)
-                self._heard = self._loop.time() + self._config.handoff_grace_ms / 1000
-                reason = await self._settled(patient, signal)
+            async with asyncio.timeout(limit / 1000) as clock:
+                with _ended_by(signal, clock):
+                    if data:
+                        await self._pty.write(data)
+                    self._heard = self._loop.time() + self._config.handoff_grace_ms / 1000
+                    reason = await self._settled(patient)
         except TimeoutError:
+            if signal is not None and signal.aborted:
+                self._interrupt()
+                raise AbortError(reason=signal.reason) from None
             reason = "timeout"
         except BrokenPipeError:
             reason = "session_exit"
-        finally:
-            if forget is not None:
-                forget()
         output, lossy = self._screen.since(start, self._config.max_read_bytes)
         return Sent(output, lossy, reason)
 
@@ -186,7 +200,7 @@ class BashTerminal(Terminal):
         self._changed.set()
         self._pty.hang_up()
         await self._pty.gone()
-        self.on_closed()
+        self._on_closed(self)
 
     async def _watch(self) -> None:
         try:
@@ -208,15 +222,12 @@ class BashTerminal(Terminal):
         if self._behind_marker is not None:  # a sender wakes up by itself for everything else
             self._changed.set()
 
-    async def _settled(self, patient: bool, signal: AbortSignal | None = None) -> WaitReason:
+    async def _settled(self, patient: bool) -> WaitReason:
         """Wait until nothing more is to be expected without input. Nobody tells when a program begins to wait, so a
         silent one is looked at, less and less often."""
         first_poll = poll = self._config.poll_interval_ms / 1000
         while True:
             self._changed.clear()
-            if signal is not None and signal.aborted:
-                self._interrupt()
-                raise AbortError(reason=signal.reason)
             if self.exit is not None:
                 return "session_exit"
             silent = self._loop.time() - self._heard
@@ -240,11 +251,21 @@ class BashTerminal(Terminal):
                 continue
 
     def _interrupt(self) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             self._pty.signal(signal.SIGINT)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
-def _nothing() -> None:
-    return None
+@contextlib.contextmanager
+def _ended_by(signal: AbortSignal | None, clock: asyncio.Timeout) -> Iterator[None]:
+    """Let `clock` run out when `signal` fires."""
+
+    def stop() -> None:
+        if not clock.expired():
+            clock.reschedule(0)
+
+    forget = None if signal is None else signal.on_abort(stop)
+    try:
+        yield
+    finally:
+        if forget is not None:
+            forget()

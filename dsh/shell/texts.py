@@ -1,4 +1,4 @@
-"""Every text of the shell tool that a model reads."""
+"""Every text of the two `bash` tools that a model reads."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ GUIDANCE = (
 PERSISTENT_DESCRIPTION = """Run a command in a persistent bash shell and return what it printed.
 
 All calls share one shell: the current directory, variables, functions and background jobs carry over to the next \
-call. Nothing can be typed into a running command. A command that runs longer than {seconds} seconds is ended, and the \
+call. Nothing can be typed into a running command. A command that runs longer than its time limit is ended, and the \
 shell with it; the next call then starts in a fresh one."""
 
 PERSISTENT_NO_OWNER = "bash requires an owning agent"
@@ -84,11 +84,6 @@ LOST_OUTPUT = "[earlier output was lost: the terminal keeps only the last part o
 INPUT_WANTED = "[the command waits for input, which cannot be given; it was interrupted]"
 
 
-def seconds(milliseconds: float) -> str:
-    """A time in milliseconds as seconds."""
-    return f"{milliseconds / 1000:g}"
-
-
 def shell_exited(exit_code: int | None, signal: str | None) -> str:
     """How the persistent shell ended."""
     if signal is not None:
@@ -99,7 +94,7 @@ def shell_exited(exit_code: int | None, signal: str | None) -> str:
 def persistent_timeout(timeout_ms: float) -> str:
     """The line above the partial output of a command that took too long."""
     return (
-        f"Your command timed out after {seconds(timeout_ms)} seconds or experienced an OOM error. "
+        f"Your command timed out after {timeout_ms / 1000:g} seconds or experienced an OOM error. "
         "Below is partial output:"
     )
 

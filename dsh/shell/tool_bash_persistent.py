@@ -8,12 +8,12 @@ import re
 import secrets
 import signal
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from dsh.cordis import AbortError, ConfigModel, Context, field
 from dsh.core.agent_events import AgentDisposed
 from dsh.core.tools import Output, ToolRun, Tools, define_tool, text
 from dsh.core.working_directory import working_directory
+from dsh.llm.waiting import until_abort
 
 from . import texts
 from .child_env import os_bytes
@@ -50,7 +50,7 @@ class Config(ConfigModel):
 
 def apply(ctx: Context, config: Config, tools: Tools, terminals: Terminals) -> None:
     """Register the tool."""
-    shells: WeakKeyDictionary[Agent, _Shell] = WeakKeyDictionary()
+    shells: dict[Agent, _Shell] = {}
 
     @ctx.on(AgentDisposed)
     def forget(event: AgentDisposed) -> None:
@@ -71,18 +71,17 @@ def apply(ctx: Context, config: Config, tools: Tools, terminals: Terminals) -> N
         if shell is None:
             shell = shells[run.agent] = _Shell(terminals, config)
         async with shell.turn:
-            run.signal.raise_if_aborted()
             try:
+                run.signal.raise_if_aborted()
                 return await shell.run(command, run, run.agent)
             except AbortError as error:
                 raise AbortError("tool call aborted", run.signal.reason) from error
 
     ctx.defer(close_all)
-    description = config.description or texts.PERSISTENT_DESCRIPTION.format(seconds=texts.seconds(config.timeout_ms))
     tools.register(
         define_tool(
             "bash",
-            description,
+            config.description or texts.PERSISTENT_DESCRIPTION,
             {"command": {"type": "string", "required": True, "description": texts.COMMAND}},
             Output(schema=_VALUE, render=lambda _args, value: [text(value["output"])]),
             execute,
@@ -124,7 +123,8 @@ class _Shell:
 
     async def _open(self, run: ToolRun, agent: Agent) -> TerminalSession:
         cwd = working_directory(agent.session) or os.getcwd()
-        session = self._session = await self._terminals.open(agent, self._config.backend_type, cwd=cwd)
+        opening = self._terminals.open(agent, self._config.backend_type, cwd=cwd)
+        session = self._session = await until_abort(opening, run.signal)
         await session.send(" stty -echo", signal=run.signal, patient=True)
         return session
 
@@ -158,8 +158,10 @@ class _Shell:
             session.terminal.signal(signal.SIGINT)
         except (ProcessLookupError, PermissionError):
             return False
-        for line in ("", _wrapped(":", mark := secrets.token_hex(12))):
-            sent = await session.send(line, submit=bool(line), signal=run.signal, timeout_ms=RECOVERY_MS, patient=True)
+        mark = secrets.token_hex(12)
+        limits: Any = {"signal": run.signal, "timeout_ms": RECOVERY_MS, "patient": True}
+        await session.send("", submit=False, **limits)  # until its prompt is back
+        sent = await session.send(_wrapped(":", mark), **limits)
         return _unwrapped(sent, mark)[1] == 0
 
 

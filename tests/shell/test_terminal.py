@@ -84,6 +84,23 @@ async def test_b10d_silence_and_the_time_limit_end_a_wait_but_not_the_program() 
         assert (await session.send("echo still here")).output.endswith("still here\ndsh> ")
 
 
+async def test_b10d_an_abort_ends_a_send_that_the_terminal_takes_no_more_of() -> None:
+    async with terminals() as s:
+        session = await opened(s)
+        await session.send("sleep 1000", timeout_ms=200, patient=True)
+        controller = AbortController()
+        typing = asyncio.create_task(
+            session.send("line\n" * 20_000, signal=controller.signal, timeout_ms=60_000, patient=True)
+        )
+        await asyncio.sleep(0.1)
+        assert not typing.done()
+        controller.abort("enough")
+        with pytest.raises(AbortError):
+            await asyncio.wait_for(typing, 20)
+        with pytest.raises(AbortError):
+            await session.send("never typed", signal=controller.signal)
+
+
 async def test_b10e_one_send_at_a_time() -> None:
     async with terminals() as s:
         session = await opened(s)

@@ -202,6 +202,23 @@ async def test_b10p_a_call_cancelled_before_it_began_leaves_the_shell_alone() ->
         assert await said(s, agent, "echo $x") == "1\n"
 
 
+async def test_b10p_a_call_is_cancelled_while_its_shell_starts() -> None:
+    async with spine() as s:
+        await s.root.plugin(dsh.shell.subprocess, {})
+        await s.root.plugin(dsh.shell.terminal, {})
+        await s.root.plugin(
+            dsh.shell.terminal_bash,
+            {"shellArgs": ["-c", "sleep 1000"], "timeoutMs": 600_000, "disposeGraceMs": 400},
+        )
+        await s.root.plugin(dsh.shell.tool_bash_persistent, {})
+        controller = AbortController()
+        starting = asyncio.create_task(call(s, s.agent(), "true", controller.signal))
+        await asyncio.sleep(0.1)
+        controller.abort("enough")
+        result = await asyncio.wait_for(starting, 8)  # a body that does not react is given up after 10 s
+        assert result.is_error and told(result) == "Error: tool call aborted"
+
+
 async def test_b10q_calls_of_one_agent_wait_for_each_other_and_agents_share_nothing() -> None:
     async with persistent() as s:
         mine, other = s.agent("mine"), s.agent("other")
