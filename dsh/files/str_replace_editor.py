@@ -27,6 +27,7 @@ from .service import (
     WriteExpectation,
 )
 from .text import to_lf, valid_text, without_bom
+from .texts import not_a_file
 from .tool_support import diff_meta, diffs_of, with_advice
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class _Editor:
         """The text of a file with its byte order mark, which a write must not lose."""
         shown = valid_text(target.display_path)
         if stat.type != "file":
-            raise FsError("FS_NOT_REGULAR_FILE", f'cannot {verb} "{shown}": not a regular file')
+            raise FsError("FS_NOT_REGULAR_FILE", not_a_file(verb, shown))
         content = await self._fs.read_bytes(target, run.signal, max_bytes=MAX_BYTES)
         if b"\0" in content:
             raise FsError("FS_NOT_TEXT", f'cannot {verb} "{shown}": binary file')

@@ -1,4 +1,4 @@
-"""What the three file tools share."""
+"""What the file tools share."""
 
 from __future__ import annotations
 
