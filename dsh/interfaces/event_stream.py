@@ -20,7 +20,7 @@ from dsh.llm.message import create_user_message
 from dsh.loader.boot import AppExit, when_started
 from dsh.loader.resolve import show_path
 
-from .outcome import Outcome, outcome_of, report, report_failure, write_result
+from .outcome import Outcome, outcome_of, report, report_failure, write_event, write_result
 from .stdout import LineOutput, say
 
 
@@ -38,8 +38,8 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     """Report the composition's life and, when asked, drive it to its end."""
     reporter = Reporter(ctx, config)
     if config.output == "stream-json":
-        ctx.on(SessionAppended, reporter.session_event)
-    ctx.on("hmr/reload", reporter.reloaded)
+        ctx.on(SessionAppended, lambda event: write_event(reporter.out, event.session.id, event.event))
+    ctx.on("hmr/reload", reporter.applied)
     ctx.on("loader/refreshed", reporter.applied)
     ctx.on("hmr/config-update-failed", reporter.refused)
     ctx.spawn(lambda: _drive(ctx, config, agents, sessions, loop, reporter), name="event stream", critical=True)
@@ -63,23 +63,13 @@ class Reporter:
             say(f"agent {label}: session {session_id}")
         say(f"ready (pid {pid})")
 
-    def session_event(self, event: SessionAppended) -> None:
-        """One event of one session; nothing follows the result of a run."""
-        if self.out.concluded:
-            return
-        self.out.write_json({"type": "session_event", "sessionId": event.session.id, "event": event.event.to_wire()})
-
     def applied(self, event: Any) -> None:
-        """An edit of the configuration is in force."""
+        """An edit of the configuration is in force, or plugin code was reloaded."""
         self._config("applied", event.path, rows=event.rows)
 
     def refused(self, event: Any) -> None:
         """An edit was refused; the previous graph runs on."""
         self._config("refused", show_path(event.path), error=describe_error(event.error))
-
-    def reloaded(self, event: Any) -> None:
-        """Plugin code was reloaded."""
-        self._config("applied", event.path, rows=event.rows)
 
     def _config(self, status: str, path: Any, **more: Any) -> None:
         if self._json:

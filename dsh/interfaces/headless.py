@@ -18,7 +18,7 @@ from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
-from .outcome import Outcome, outcome_of, report, report_failure, unended
+from .outcome import Outcome, outcome_of, report, report_failure, unended, write_event
 from .stdout import LineOutput
 
 if TYPE_CHECKING:
@@ -118,5 +118,5 @@ class Run:
     def _stream(self, session_id: str) -> None:
         @self._ctx.on(SessionAppended)
         def forward(event: SessionAppended) -> None:
-            if event.session.id == session_id and not self._out.concluded:
-                self._out.write_json({"type": "session_event", "sessionId": session_id, "event": event.event.to_wire()})
+            if event.session.id == session_id:
+                write_event(self._out, session_id, event.event)

@@ -7,12 +7,14 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError, describe_error
+from dsh.cordis.jsonio import encode
 from dsh.cordis.records import struct
 
 from .stdout import LineOutput, say
 
 if TYPE_CHECKING:
     from dsh.core.session import Session
+    from dsh.core.session_event import SessionEvent
 
 
 @struct
@@ -114,6 +116,16 @@ def report_failure(out: LineOutput, form: str, error: Exception, outcome: Outcom
     outcome = outcome or Outcome(None)
     outcome.status, outcome.error = "error", {"message": message, "code": code}
     write_result(out, form, outcome)
+
+
+def write_event(out: LineOutput, session_id: str, event: SessionEvent) -> None:
+    """Write one event of a session as a line of ``stream-json``, made when the reader has room for it."""
+
+    def line() -> bytes:
+        return encode({"type": "session_event", "sessionId": session_id, "event": event.to_wire()}) + b"\n"
+
+    if not out.concluded:  # nothing follows the result of a run
+        out.write_later(line)
 
 
 def write_result(out: LineOutput, form: str, outcome: Outcome) -> None:

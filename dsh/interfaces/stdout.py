@@ -25,9 +25,10 @@ BATCH_BYTES = 64 * 1024
 class LineOutput:
     """Writes whole lines to one file descriptor from its own thread, in order.
 
-    A slow reader delays the lines, never the event loop. What it has not read yet waits in memory, without a limit; a
-    line given as a function (:meth:`write_later`) waits as that function alone and is made when its turn comes. A
-    closed pipe ends the output silently; :attr:`broken` tells, and :attr:`failure` what else ended it (a full disk).
+    A slow reader delays the lines, never the event loop. What it has not read yet waits in memory, without a limit of
+    its own: events, of which many may wait, are given as functions (:meth:`write_later`), so that only a reference to
+    the log waits and the line is made when its turn comes. A closed pipe ends the output silently; :attr:`broken`
+    tells, and :attr:`failure` what else ended it (a full disk).
     """
 
     def __init__(self, fd: int) -> None:
