@@ -1,8 +1,8 @@
-"""Whether a composition brings a plugin of its own, read without starting it."""
+"""Which rows of a composition mount a built-in plugin, read without starting it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,31 +17,45 @@ def mounts(config: Path, name: str, patches: Sequence[Path] = ()) -> bool:
     A composition that cannot be read mounts nothing: its start says what is wrong with it.
     """
     from dsh.loader.boot import make_source
-    from dsh.loader.names import module_of
     from dsh.loader.problems import LoadError
 
-    module = module_of(name)
     try:
-        rows = _rows(make_source(config, overlays=patches), ())
-        return any(row.disabled is not True and module_of(row.name) == module for row in rows)
+        return find_mounted(make_source(config, overlays=patches), name) is not None
     except LoadError:
         return False
 
 
-def _rows(source: Source, outer: tuple[Path | None, ...]) -> Iterable[Row]:
-    from dsh.cordis import ConfigError
-    from dsh.loader.include import IncludeConfig, include_path
-    from dsh.loader.names import is_include
-    from dsh.loader.sources import Source
+def find_mounted(source: Source, name: str) -> tuple[Source, Row] | None:
+    """The first row that mounts the built-in ``name``, groups and included files searched too, and where it stands.
 
-    for top in source.read().parsed.rows:
-        for row in top.walk():
+    A row whose ``disabled`` is an expression counts. Raises LoadError.
+    """
+    from dsh.loader.names import module_of
+
+    module = module_of(name)
+    return next(((place, row) for place, row in _rows([source]) if module_of(row.name) == module), None)
+
+
+def _rows(trees: list[Source]) -> Iterator[tuple[Source, Row]]:
+    """The rows of the first of `trees` and of what it includes; the others are those around it."""
+    from dsh.cordis import ConfigError
+    from dsh.loader.include import IncludeConfig, included
+    from dsh.loader.names import is_include
+
+    source = trees[0]
+    for row in _enabled(source.read().parsed.rows):
+        yield source, row
+        if not is_include(row.name):
+            continue
+        try:
+            inner = included(IncludeConfig.validate(row.config), source.prefix + row.id, trees)
+        except ConfigError:  # a wrong one fails the start; one with an expression is known only then
+            continue
+        yield from _rows([inner, *trees])
+
+
+def _enabled(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        if row.disabled is not True:
             yield row
-            if not is_include(row.name) or row.disabled is True:
-                continue
-            try:
-                path = include_path(IncludeConfig.validate(row.config), source.base_dir)
-            except ConfigError:  # a wrong one fails the start; one with an expression is known only then
-                continue
-            if path not in outer and path.is_file():
-                yield from _rows(Source(path), (*outer, source.path))
+            yield from _enabled(row.children)

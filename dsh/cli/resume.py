@@ -111,20 +111,24 @@ def _continue(
 ) -> int:
     """Run the composition with the session in the place of one configured agent."""
     from dsh.cli.host import Launch, run
+    from dsh.cli.mounted import find_mounted
     from dsh.loader.boot import make_source
     from dsh.loader.problems import LoadError
 
+    source = make_source(config, overlays=patches, sets=sets)
     try:
-        rows = make_source(config, overlays=patches, sets=sets).read().parsed.rows
+        found = find_mounted(source, "agent-loop")
     except LoadError as error:
         fail(str(error))
-    row = next((row for row in rows if row.name.rpartition("dsh-")[2] == "agent-loop"), None)
-    if row is None:
+    if found is None:
         fail(f"{config}: no row mounts the agent loop, so nothing can continue a session")
+    place, row = found
     labels = _labels(row.config)
     label = next((each for each in labels if entry.id.startswith(f"{each}-")), labels[0] if labels else None)
     changes: list[dict[str, Any]] = []
     if label is None:
+        if place is not source:
+            fail(f"{place.shown}: the agent loop of this included file names no agent, so none can continue a session")
         label = "resumed"
         own = row.config if isinstance(row.config, dict) else {}
         changes = [{"id": row.id, "config": {**own, "agents": [{"id": label}]}}]

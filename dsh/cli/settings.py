@@ -100,18 +100,20 @@ def _document() -> Any:
 def _row_configs() -> dict[str, Any]:
     """Configs of the rows of ``./cordis.yml`` by settings section, as far as they can be read without starting."""
     from dsh.cli.host import default_config
+    from dsh.cli.mounted import find_mounted
     from dsh.cordis.errors import HarnessError
     from dsh.loader.boot import make_source
+    from dsh.settings.offline import SECTIONS
 
+    source = make_source(default_config())
+    found: dict[str, Any] = {}
     try:
-        rows = make_source(default_config()).read().parsed.rows
+        for section in SECTIONS:
+            mounted = find_mounted(source, "bash-local" if section == "shell" else section)
+            if mounted is not None and isinstance(mounted[1].config, dict):
+                found[section] = mounted[1].config
     except HarnessError:
         return {}
-    found: dict[str, Any] = {}
-    for row in rows:
-        name = row.name.removeprefix("@deepseek-ai/").removeprefix("dsh-")
-        if isinstance(row.config, dict):
-            found["shell" if name == "bash-local" else name] = row.config
     return found
 
 

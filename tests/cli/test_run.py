@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,7 @@ async def test_resume_last_continues_a_finished_session_as_a_daemon(place: Place
         done = await place.dsh("run", "cordis.yml", "--prompt", "one", "--exit-when-idle", "--output", "json")
         assert done.code == 0, done.err
         session_id = done.json()["sessionId"]
+        place.write("cordis.yml", f"- id: all\n  name: cordis:group\n  config:\n{textwrap.indent(CORDIS, '    ')}")
         process = await asyncio.create_subprocess_exec(
             PYTHON, "-m", "dsh.cli.main", "resume", "--last", "--output", "stream-json",
             cwd=place.work, env=place.env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
