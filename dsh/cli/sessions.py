@@ -88,8 +88,9 @@ def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json:
         for event in log:
             print_json(event.to_wire())
         return
-    from dsh.interfaces.outcome import end_name, text_of
+    from dsh.interfaces.outcome import end_name
     from dsh.interfaces.terminal_text import one_line, printable, spelled
+    from dsh.llm.content import text_of
 
     if as_json:
         print_json({"header": header.to_wire(), "events": [event.to_wire() for event in log]})

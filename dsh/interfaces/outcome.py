@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dsh.cordis import HarnessError, describe_error
 from dsh.cordis.jsonio import encode
 from dsh.cordis.records import struct
+from dsh.llm.content import text_of
 
 from .stdout import LineOutput, say
 
@@ -139,11 +140,6 @@ def write_result(out: LineOutput, form: str, outcome: Outcome) -> None:
         wire = {"type": "result", **wire, "reason": reason}
     out.write_json(wire)
     out.concluded = True
-
-
-def text_of(content: Any) -> str:
-    """The text blocks of a message, joined."""
-    return "".join(block["text"] for block in content if block.get("type") == "text")
 
 
 def end_name(reason: Any) -> str:

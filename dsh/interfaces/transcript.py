@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .outcome import end_name, text_of
+from dsh.llm.content import text_of
+
+from .outcome import end_name
 from .screen import Screen
 from .terminal_text import one_line, printable
 

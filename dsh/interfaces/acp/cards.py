@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from .fence import fence_for
 
 if TYPE_CHECKING:
     from dsh.core.tool_presentation import PresentedResult
     from dsh.core.tools import ToolDefinition
-
-_BACKTICKS = re.compile(r"`+")
 
 
 def call_fields(definition: ToolDefinition | None, name: str, arguments: Any, cwd: str | None) -> dict[str, Any]:
@@ -103,5 +102,5 @@ def _absolute(path: str, cwd: str | None) -> str:
 
 
 def _fence(text: str) -> str:
-    fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
+    fence = fence_for(text)
     return f"{fence}\n{text.removesuffix(chr(10))}\n{fence}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +11,8 @@ from dsh.llm.content import text_block
 from dsh.llm.types import Block
 
 from .checks import invalid_params, mapping_of, text_in
+from .fence import fence_for
 from .images import check_image
-
-_BACKTICKS = re.compile(r"`+")
 
 
 @dataclass(slots=True)
@@ -74,6 +72,6 @@ def _fenced(resource: Mapping[str, Any]) -> str:
     if "text" not in resource:
         raise invalid_params(f"embedded resources that are not text are not supported: {uri}")
     text = text_in(resource, "text", "resource: ")
-    fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICKS.findall(text)), default=0))
+    fence = fence_for(text)
     end = "" if text.endswith("\n") or not text else "\n"
     return f"\n{fence}{uri}\n{text}{end}{fence}\n"
