@@ -636,20 +636,14 @@ async def test_a_composition_without_the_row_gets_it(place: Place) -> None:
 async def test_approvals_are_asked_of_clients_that_answer_them(place: Place) -> None:
     place.write(
         "ask.py",
-        "from dsh.cordis import AbortSignal, Waterfall\n"
         "from dsh.core.agent_events import AgentPreStep\n"
-        "class Request(Waterfall[str], name='approval/request', scoped_by='agent'):\n"
-        "    agent: object\n"
-        "    tool_name: str\n"
-        "    call_id: str | None = None\n"
-        "    reason: str | None = None\n"
-        "    signal: AbortSignal | None = None\n"
+        "from dsh.core.seams import ApprovalRequest\n"
         "def apply(ctx):\n"
         "    @ctx.on(AgentPreStep)\n"
         "    async def ask(event, next):\n"
         "        async def nobody():\n"
         "            return 'unavailable'\n"
-        "        asked = Request(event.agent, 'bash', 'c1', 'why', event.signal)\n"
+        "        asked = ApprovalRequest(event.agent, 'bash', 'c1', 'why', event.signal)\n"
         "        outcome = await ctx.waterfall(asked, nobody)\n"
         "        event.agent.session.append('test/outcome', {'is': outcome}, ignorable=True)\n"
         "        return await next()\n",
