@@ -15,6 +15,7 @@ from dsh.core.tool_events import UNSET, Accept, ResultDecision, ToolsPostExecute
 from dsh.core.tools import ToolRun, text
 
 from .spill_store import Spilled, SpillSource, SpillStore
+from .text import valid_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def apply(ctx: Context, config: Config, store: SpillStore) -> None:
             return decision
         content = event.result.content if decision.content is None else decision.content
         whole = _text(content)
-        if whole is None or len(whole) * 4 <= cap or len(data := whole.encode("utf-8", "replace")) <= cap:
+        if whole is None or len(whole) * 4 <= cap or len(data := valid_text(whole).encode()) <= cap:
             return decision
         try:
             spilled = await store.save_text(_source(run), f"{run.name}.txt", whole)

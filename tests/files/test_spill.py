@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsh.cordis import Context
+from dsh.cordis import ConfigError, Context
 from dsh.files import spill_local, spill_policy
 from dsh.files.spill_local import HINT, safe_name
 from dsh.files.spill_policy import preview
@@ -33,7 +33,7 @@ def apply(ctx, config, tools: Tools):
         "Return a lot."
         if kind == "error":
             raise ValueError("e" * 100_000)
-        return {"lines": "line of text 日本\\n" * 300_000, "one": "x" * 5_000_000, "small": "small"}[kind]
+        return {"half": "\\ud800x" * 3_000, "lines": "line of text 日本\\n" * 300_000, "one": "x" * 5_000_000, "small": "small"}[kind]
 """
 
 
@@ -46,14 +46,14 @@ def output(life: Life) -> str:
     return str(found)
 
 
-@pytest.mark.parametrize("kind", ["lines", "one", "error"])
+@pytest.mark.parametrize("kind", ["lines", "one", "error", "half"])
 async def test_b11a_fault29_a_huge_result_never_fills_a_request_and_its_rest_can_be_read(
     tmp_path: Path, kind: str
 ) -> None:
     async with fault(tmp_path, [big(kind), "success"], SPILL + POLICY + FILES + BIG, {"big.py": PLUGIN}) as life:
         assert await life.prompt("go") == {"kind": "completed"}
         said = output(life)
-        assert len(said.encode()) <= CAP and "\ufffd" not in said
+        assert len(said.encode()) <= CAP and ("\ufffd" in said) is (kind == "half")
         found = re.search(r"\n\n\(Omitted (\d+) bytes\. Full formatted result stored at: (.+)\. (.+)\)$", said)
         assert found is not None and found[3] == HINT
         path = Path(found[2])
@@ -70,7 +70,6 @@ async def test_b11a_fault29_a_huge_result_never_fills_a_request_and_its_rest_can
 
 
 async def test_b11b_read_is_never_spilled_and_short_results_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "long.txt").write_text("word " * 200 + "\n")
     (tmp_path / "long.txt").write_text(("word " * 20 + "\n") * 200)
     read = {"toolCalls": [{"name": "read", "arguments": {"file_path": str(tmp_path / "long.txt")}, "id": "c0"}]}
     async with fault(tmp_path, [read, "success"], SPILL + POLICY + FILES + BIG, {"big.py": PLUGIN}) as life:
@@ -141,3 +140,5 @@ def test_b11f_a_preview_keeps_to_its_cap_and_cuts_no_character(whole: str, cap: 
 
 def test_the_row_takes_a_positive_cap() -> None:
     assert spill_policy.Config.validate({"maxInlineBytes": 1}).max_inline_bytes == 1
+    with pytest.raises(ConfigError):
+        spill_policy.Config.validate({"maxInlineBytes": 0})
