@@ -292,5 +292,6 @@ async def _payloads(reply: Reply) -> AsyncGenerator[dict[str, Any], None]:
                 raise malformed(data)
             if payload.get("error"):
                 raise LlmError.of("SERVER", f"the local model server failed: {payload['error']}")
+            reply.progressed()
             yield payload
     raise LlmError.of("TRANSPORT", "the local model server ended in the middle of a reply")

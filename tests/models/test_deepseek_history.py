@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,9 +98,18 @@ async def test_sessions_purposes_and_thinking_do_not_mix(monkeypatch: pytest.Mon
 
 
 async def test_a_long_history_is_encoded_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    original = module._encode
+
+    def seen(added: tuple[Message, ...], thinking: bool) -> bytes | None:
+        threads.append(threading.get_ident())
+        return original(added, thinking)
+
+    monkeypatch.setattr(module, "_encode", seen)
     monkeypatch.setattr(module, "_THREAD_ABOVE", 3)
     one = request(conversation(3))
     assert await joined(EncodedHistory(), one) == await whole(one)
+    assert threads and threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,23 @@ async def test_native_mode_sends_tools_and_none_mode_does_not(tmp_path: Path, mo
             assert failure["code"] == "INVALID_REQUEST" and failure["message"] == "this template has no tools"
 
 
+@pytest.mark.parametrize("tools", [[BASH], []], ids=["actions", "chat"])
+async def test_every_piece_of_a_reply_starts_the_progress_clock_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: list[Any]
+) -> None:
+    progress: list[str] = []
+
+    class Watched(local.StreamDeadline):
+        def event(self) -> None:
+            progress.append("event")
+            super().event()
+
+    monkeypatch.setattr(local, "StreamDeadline", Watched)
+    async with route(tmp_path, monkeypatch) as (llm, _, _root):
+        assert (await ask(llm, "hi", tools=tools)).finish == {"kind": "stop"}
+    assert len(progress) >= 3
+
+
 async def test_after_several_calls_in_a_row_an_answer_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call: Any = {"type": "tool-call", "id": "c", "name": "bash", "arguments": "{}"}
     step = [create_assistant_message([call], "local", "m"), create_tool_result_message("c", [text_block("x")])]

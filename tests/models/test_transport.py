@@ -78,6 +78,7 @@ async def test_an_unknown_certificate_is_refused_with_a_hint(tmp_path: Path) -> 
     async with stack(baseURL=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}") as s:
         failure = (await s.reply()).finish["failure"]
         assert failure["code"] == "TRANSPORT" and "SSL_CERT_FILE" in failure["message"]
+        assert "certificate verify failed: self-signed certificate" in failure["message"]
     server.close()
     assert KEY.encode() not in b"".join(received)
 

@@ -23,8 +23,8 @@ T = TypeVar("T")
 class StreamDeadline:
     """Guards the awaits of one stream.
 
-    `idle_ms` bounds the silence within one read; `progress_ms` the waiting time between two events, however many
-    comments or fragments arrive meanwhile. `where` names the peer in messages. Use as a context manager.
+    `idle_ms` bounds the silence within one read; `progress_ms` the waiting time between two calls of `event`, however
+    many comments or fragments arrive meanwhile. `where` names the peer in messages. Use as a context manager.
     """
 
     __slots__ = (

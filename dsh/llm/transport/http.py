@@ -270,13 +270,18 @@ def _transport_error(error: httpx.HTTPError, where: str) -> LlmError:
 
 def _system_reason(error: BaseException) -> str | None:
     """What the system said of a connection that failed; the client's own words only say that every attempt did."""
+    import socket
+    import ssl
+
     pending: list[BaseException | None] = [error]
     while pending:
         each = pending.pop()
         if each is None:
             continue
         if isinstance(each, OSError) and each.errno is not None:
-            return os.strerror(each.errno) if each.errno > 0 else each.strerror
+            # The resolver and TLS have numbers of their own.
+            own = isinstance(each, socket.gaierror | ssl.SSLError)
+            return each.strerror if own else os.strerror(each.errno)
         pending += [each.__context__, each.__cause__]
         if isinstance(each, BaseExceptionGroup):
             pending += each.exceptions
