@@ -18,7 +18,7 @@ from .agents import Agents
 from .configured_agents import AgentRow, ConfiguredAgents, check_rows, missing_workspace
 from .creation import Lifecycle, create_agent, create_now, resume_agent
 from .seams import AgentDefaultModel, SessionPersistence, install_settings_section
-from .session_store import Sessions
+from .session_store import SessionDisposed, Sessions
 from .system_prompt import SystemPrompt
 from .tasks import TaskOwner
 from .texts import LOOP_INACTIVE
@@ -85,6 +85,7 @@ class AgentLoop(Service, name="agentLoop"):
         system_prompt.variable("provider", lambda scope: self._route_of(scope, "provider"))
         system_prompt.variable("model", lambda scope: self._route_of(scope, "model"))
         system_prompt.variable("cwd", _cwd_of)
+        ctx.on(SessionDisposed, lambda event: llm.forget_session(event.session.id), global_=True)
         ctx.defer(self._close)
         ctx.inject([SessionPersistence], self._outlast_by_persistence)
 

@@ -28,8 +28,8 @@ class _Seen(NamedTuple):
 class OutgoingHistory:
     """Prepares conversations for one adapter.
 
-    `owns(provider)` says whether a note of that provider is the adapter's own; call `forget` when its answers change,
-    `close` when a session ends.
+    `owns(provider)` says whether a note of that provider is the adapter's own; call `clear` when its answers change,
+    `forget` when a session ends.
     """
 
     __slots__ = ("_owns", "_seen")
@@ -38,12 +38,12 @@ class OutgoingHistory:
         self._owns = owns
         self._seen: OrderedDict[tuple[str | None, bool], _Seen] = OrderedDict()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Look at everything anew."""
         self._seen.clear()
 
-    def close(self, session_id: str) -> None:
-        """A session is over: nothing of its conversation is kept."""
+    def forget(self, session_id: str) -> None:
+        """Let go of what a session's requests held."""
         for images in (True, False):
             self._seen.pop((session_id, images), None)
 

@@ -150,11 +150,6 @@ class Llm(Service, name="llm"):
         self._registrations: list[_Registration] = []
         self._owners: dict[str, _Registration] = {}
         self._directory = Directory(self._announce)
-        ctx.on("session/disposed", self._session_closed, global_=True)
-
-    def _session_closed(self, event: Any) -> None:
-        for registration in self._registrations:
-            registration.history.close(event.session.id)
 
     # Registration
 
@@ -209,7 +204,7 @@ class Llm(Service, name="llm"):
         registration.routes = routes
         self._owners = {provider: entry for entry in self._registrations for provider in entry.routes}
         for entry in self._registrations:
-            entry.history.forget()
+            entry.history.clear()
         self._announce()
 
     def _announce(self) -> None:
@@ -323,6 +318,11 @@ class Llm(Service, name="llm"):
         errors of ``llm/stream`` listeners are raised.
         """
         return self._open(request, None)
+
+    def forget_session(self, session_id: str) -> None:
+        """A session is closed: let go of what was kept of its requests for the next one."""
+        for registration in self._registrations:
+            registration.history.forget(session_id)
 
     def _open(self, request: LlmRequest, bound: _Bound | None) -> AsyncIterator[StreamChunk]:
         event = LlmStream(request=request)

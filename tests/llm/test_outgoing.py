@@ -67,7 +67,7 @@ def test_a_closed_session_leaves_nothing_behind() -> None:
     for session_id in ("s", "other"):
         for images in (True, False):
             history.prepare(request([freeze_message(create_user_message("hi"))], session_id), images=images)
-    history.close("s")
+    history.forget("s")
     assert [key[0] for key in history._seen] == ["other", "other"]
 
 
@@ -98,7 +98,7 @@ def test_owners_that_change_are_asked_again_once_told_to_forget() -> None:
     messages = [noted("other", "a")]
     assert "replayState" not in history.prepare(request(messages), images=True)[0]["source"]
     owners.own.add("other")
-    history.forget()
+    history.clear()
     assert history.prepare(request(messages), images=True)[0] is messages[0]
 
 
