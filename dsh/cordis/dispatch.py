@@ -28,26 +28,6 @@ class ListenOptions(TypedDict, total=False):
     concurrent: bool
 
 
-class Prepared:
-    """An event that passed its guards, with the listeners it will reach."""
-
-    __slots__ = ("_bus", "_channel", "_event", "_listeners")
-
-    def __init__(self, bus: EventBus, channel: Channel, event: Event, listeners: Listeners) -> None:
-        self._bus = bus
-        self._channel = channel
-        self._event = event
-        self._listeners = listeners
-
-    def run(self) -> None:
-        """Notify. What is committed cannot be refused: everything a listener raises is contained."""
-        for listener in self._listeners:
-            try:
-                listener.call(self._event)
-            except FAILURES as error:
-                self._bus.contain(self._channel, listener, error)
-
-
 class Outlet:
     """The way of one event class to one scope, for who emits event after event: what stays the same is looked up once.
 
@@ -76,6 +56,21 @@ class Outlet:
                 listener.call(event)
             except FAILURES as error:
                 self._bus.contain(self._channel, listener, error)
+
+
+class Prepared:
+    """An event that passed its guards, with the listeners it will reach."""
+
+    __slots__ = ("_event", "_listeners", "_outlet")
+
+    def __init__(self, outlet: Outlet, event: Event, listeners: Listeners) -> None:
+        self._outlet = outlet
+        self._event = event
+        self._listeners = listeners
+
+    def run(self) -> None:
+        """Notify; see `Outlet.tell`."""
+        self._outlet.tell(self._listeners, self._event)
 
 
 class EventMethods:
@@ -157,8 +152,8 @@ class EventMethods:
 
     def prepare(self, event: Emit, scope: object = None, origin: object = None) -> Prepared:
         """First half of an emit around a commit: asks the guards and fixes the listeners. Then call `run()`."""
-        channel, listeners = self._reach(event, "emit", scope, origin)
-        return Prepared(self._bus, channel, event, listeners)
+        _, listeners = self._reach(event, "emit", scope, origin)
+        return Prepared(self.outlet(type(event), scope), event, listeners)
 
     def outlet(self, event: type[Emit], scope: object = None) -> Outlet:
         """Where events of this class for `scope` go from here, for who emits very many. Raises `WRONG_MODE`."""
