@@ -410,3 +410,20 @@ def test_offline_check_accepts_values_that_are_not_known_yet() -> None:
     )
     assert [issue.path for issue in found] == ["ratio", "agents[1].label"]
     assert [warning.nearest for warning in warnings] == ["greeting"]
+
+
+class Account(ConfigModel):
+    name: str
+    token: str = field("", secret=True)
+
+
+class Accounts(ConfigModel):
+    accounts: list[Annotated[Account, schema_package.And(lambda account: account.name != "")]]
+
+
+def test_secrets_below_fields_with_validators_are_redacted() -> None:
+    config = Accounts.validate({"accounts": [{"name": "a", "token": "hush"}]})
+    assert config.to_wire() == {"accounts": [{"name": "a", "token": "hush"}]}
+    assert config.to_wire(redact=True) == {"accounts": [{"name": "a", "token": "***"}]}
+    assert config.simplify() == {"accounts": [{"name": "a", "token": "hush"}]}
+    assert "hush" not in repr(config)

@@ -1,4 +1,4 @@
-"""Corners of events found in review: stray cancellations, misfits by name, reloaded classes, prompt settings."""
+"""Corners of listening: stray cancellations, misfits by name, reloaded classes, prompt settings."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from dsh.cordis.testing import harness
 from tests.cordis.helpers import errors, turns
 
 
-class Ping(Emit, name="review/ping"):
+class Ping(Emit, name="listeners/ping"):
     value: int = 0
 
 
@@ -31,7 +31,7 @@ async def test_a_cancelled_future_inside_an_async_listener_ends_one_invocation_n
         root.emit(Ping(3))
         await asyncio.wait_for(root.settle(), 5)
         assert heard == [0, 2, 3]
-        assert [text for text in errors(root) if "review/ping" in text] == ["listener of review/ping failed"]
+        assert [text for text in errors(root) if "listeners/ping" in text] == ["listener of listeners/ping failed"]
 
 
 async def test_an_async_listener_registered_by_name_for_a_synchronous_event_is_left_out_and_said():
@@ -41,26 +41,26 @@ async def test_an_async_listener_registered_by_name_for_a_synchronous_event_is_l
         async def misfit(event):
             heard.append("misfit")
 
-        root.on("review/late", misfit)
-        root.on("review/late", lambda event: heard.append("fit"))
+        root.on("listeners/late", misfit)
+        root.on("listeners/late", lambda event: heard.append("fit"))
 
-        class Late(Bail[object], name="review/late"):
+        class Late(Bail[object], name="listeners/late"):
             pass
 
         assert root.bail(Late()) is None
         assert root.bail(Late()) is None
         assert heard == ["fit", "fit"]
-        assert errors(root) == ["it does not hear review/late"]
+        assert errors(root) == ["it does not hear listeners/late"]
 
 
 async def test_a_reloaded_class_may_change_its_mode_once_nobody_listens():
     heard = []
     async with harness() as root:
 
-        class Old(Emit, name="review/changes"):
+        class Old(Emit, name="listeners/changes"):
             pass
 
-        class New(Waterfall[str], name="review/changes"):
+        class New(Waterfall[str], name="listeners/changes"):
             pass
 
         off = root.on(Old, lambda event: heard.append("old"))
@@ -86,7 +86,7 @@ async def test_many_generations_of_an_event_class_leave_nothing_on_the_bus():
         sizes = []
         for _ in range(5):
 
-            class Again(Emit, name="review/again"):
+            class Again(Emit, name="listeners/again"):
                 pass
 
             root.emit(Again())
@@ -160,7 +160,7 @@ async def test_once_is_once_also_when_an_earlier_listener_emits_the_event_again(
         root.emit(Ping(0))
         assert heard == [1]
 
-        class Wave(Waterfall[list[str]], name="review/wave"):
+        class Wave(Waterfall[list[str]], name="listeners/wave"):
             inner: bool = False
 
         @root.on(Wave)

@@ -1,4 +1,4 @@
-"""Corners of lifetimes found in review: stuck tasks at the end, slow repeated work, updates nobody waits for."""
+"""Corners of lifetimes: stuck tasks at the end, slow repeated work, updates nobody waits for."""
 
 import asyncio
 import time
