@@ -6,6 +6,7 @@ single runs slower, never faster.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -116,13 +117,15 @@ class Cost:
     peak: float
 
 
-def run(where: Place, command: Sequence[str]) -> Cost:
-    """Run a command to its end, output thrown away."""
+def run(where: Place, command: Sequence[str], exit_code: int = 0) -> Cost:
+    """Run a command to its end, output thrown away. Raises `RuntimeError` when it ends with another exit code."""
     started = time.perf_counter()
     process = where.spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, _, used = os.wait4(process.pid, 0)
+    _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
-    process.returncode = 0
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != exit_code:
+        raise RuntimeError(f"{' '.join(command)} left with exit code {process.returncode}")
     scale = 1024 * 1024 if sys.platform == "darwin" else 1024
     return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / scale)
 
@@ -130,6 +133,18 @@ def run(where: Place, command: Sequence[str]) -> Cost:
 def best(costs: Sequence[Cost]) -> Cost:
     """The least of each figure."""
     return Cost(min(c.wall for c in costs), min(c.cpu for c in costs), min(c.peak for c in costs))
+
+
+def fastest(work: Callable[[], object], rounds: int = 5) -> float:
+    """Processor seconds of the fastest round of something that never waits; a busy machine does not count."""
+    times = []
+    for _ in range(rounds):
+        gc.collect()
+        began = time.process_time()
+        kept = work()
+        times.append(time.process_time() - began)
+        del kept  # outside of the time
+    return min(times)
 
 
 def cpu_of(pid: int) -> float:

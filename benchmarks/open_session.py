@@ -9,14 +9,12 @@ line with orjson.
 
 from __future__ import annotations
 
-import gc
 import logging
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import orjson
-from _kit import Row, script
+from _kit import Row, fastest, script
 
 from dsh.cordis.jsonio import snapshot_json
 from dsh.core.bulk import collector_paused
@@ -74,18 +72,6 @@ def stored(root: str, events: list[SessionEvent], compression: Compression, *, p
     return store
 
 
-def best(run: Callable[[], object], rounds: int) -> float:
-    """Processor seconds of the fastest round: nothing here waits, and a busy machine does not count."""
-    times = []
-    for _ in range(rounds):
-        gc.collect()
-        began = time.process_time()
-        kept = run()
-        times.append(time.process_time() - began)
-        del kept
-    return min(times)
-
-
 def rows(quick: bool) -> Iterator[Row]:
     """Measure."""
     rounds = 2 if quick else 5
@@ -111,7 +97,7 @@ def rows(quick: bool) -> Iterator[Row]:
                 with collector_paused():
                     return [*map(orjson.loads, lines)]
 
-            mine, least = best(opened, rounds), best(parsed, rounds)
+            mine, least = fastest(opened, rounds), fastest(parsed, rounds)
         measured = f"{mine * 1e3:.0f} : {least * 1e3:.0f} ms cpu"
         yield Row(f"open a session of {len(events):,} events, {name}", measured, mine / least, "< 400 ms", mine < 0.4)
 

@@ -3,18 +3,16 @@
 Each figure is printed in microseconds and as a ratio to the smallest thing that could do the job at all: appending a
 dict to a list and writing it with orjson.
 
-    python -m benchmarks.session_append
+    python benchmarks/session_append.py
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
+from _kit import fastest
 
 from dsh.cordis import Context
 from dsh.cordis.jsonio import decode, encode, snapshot_json
@@ -26,18 +24,6 @@ from dsh.core.session_store import SessionAppended, Sessions
 
 EVENTS = 100_000
 RUN = 40
-
-
-def best(run: Callable[[], Any], rounds: int = 5) -> float:
-    """Seconds of the fastest round."""
-    times = []
-    for _ in range(rounds):
-        gc.collect()
-        start = time.perf_counter()
-        kept = run()
-        times.append(time.perf_counter() - start)
-        del kept
-    return min(times)
 
 
 def chunk(index: int, text: str) -> dict[str, Any]:
@@ -54,7 +40,7 @@ def baseline() -> float:
             orjson.dumps(log[-1])
         return log
 
-    return best(run) / EVENTS * 1e6
+    return fastest(run) / EVENTS * 1e6
 
 
 def append_bare(frozen: Any) -> float:
@@ -66,7 +52,7 @@ def append_bare(frozen: Any) -> float:
             session.append("assistant/chunk", frozen)
         return session
 
-    return best(run) / EVENTS * 1e6
+    return fastest(run) / EVENTS * 1e6
 
 
 async def append_live(frozen: Any, listeners: int) -> float:
@@ -84,7 +70,7 @@ async def append_live(frozen: Any, listeners: int) -> float:
                 session.append("assistant/chunk", frozen)
             return session
 
-        return best(run, 3) / EVENTS * 1e6
+        return fastest(run, 3) / EVENTS * 1e6
 
 
 def stored_events() -> list[SessionEvent]:
@@ -120,7 +106,7 @@ def open_stored(lines: list[bytes]) -> float:
         session.derive_messages()
         return session
 
-    return best(run, 3)
+    return fastest(run, 3)
 
 
 def main() -> None:
@@ -145,7 +131,7 @@ def main() -> None:
             session.append("x", frozen)
             _ = session.events
 
-    line("append + events view at 100,000 events", best(views) / 1000 * 1e6)
+    line("append + events view at 100,000 events", fastest(views) / 1000 * 1e6)
 
     events = stored_events()
     packed = [encode(row) for row in pack(events)]

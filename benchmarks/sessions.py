@@ -12,10 +12,10 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
+from _kit import fastest
 
 from dsh.cordis import Context
 from dsh.cordis.jsonio import snapshot_json
@@ -29,16 +29,6 @@ from dsh.sessions.lease import Leases
 from dsh.sessions.log_file import LogWriter, read_log
 from dsh.sessions.paths import session_dir
 from dsh.sessions.stored import HeaderCache, list_stored
-
-
-def best(run: Callable[[], object], rounds: int = 3) -> float:
-    """Seconds of the fastest round."""
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def show(what: str, ours: float, bare: float) -> None:
@@ -98,8 +88,8 @@ def opening(root: str) -> None:
         text = lines[1]
         show(
             f"open 100,000 events, {compression} ({os.path.getsize(path) // 1024} KB)",
-            best(lambda: read_log(path, "long")),
-            best(lambda: [orjson.loads(line) for line in text.split(b"\n")[:-1]]),
+            fastest(lambda: read_log(path, "long")),
+            fastest(lambda: [orjson.loads(line) for line in text.split(b"\n")[:-1]]),
         )
 
     measure("none")
@@ -116,11 +106,11 @@ def listing(root: str, count: int = 10_000) -> None:
         os.makedirs(place)
         paths.append(os.path.join(place, "session.jsonl.zstd"))
         writer.create(paths[-1], header, [])
-    bare = best(lambda: [os.stat(path) for path in paths])
-    show(f"list {count} sessions, cold", best(lambda: list_stored(root)), bare)
+    bare = fastest(lambda: [os.stat(path) for path in paths])
+    show(f"list {count} sessions, cold", fastest(lambda: list_stored(root)), bare)
     cache: HeaderCache = {}
     list_stored(root, cache=cache)
-    show(f"list {count} sessions, warm", best(lambda: list_stored(root, cache=cache)), bare)
+    show(f"list {count} sessions, warm", fastest(lambda: list_stored(root, cache=cache)), bare)
 
 
 async def flushing(root: str, rounds: int = 200) -> None:
