@@ -33,7 +33,12 @@ def apply(ctx, config, tools: Tools):
         "Return a lot."
         if kind == "error":
             raise ValueError("e" * 100_000)
-        return {"half": "\\ud800x" * 3_000, "lines": "line of text 日本\\n" * 300_000, "one": "x" * 5_000_000, "small": "small"}[kind]
+        return {
+            "half": "\\ud800x" * 3_000,
+            "lines": "line of text 日本\\n" * 300_000,
+            "one": "x" * 5_000_000,
+            "small": "small",
+        }[kind]
 """
 
 
