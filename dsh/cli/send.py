@@ -28,8 +28,8 @@ def send(
     import json
 
     from dsh.interfaces.control.client import find_agent
-    from dsh.interfaces.control.events import Follower
-    from dsh.interfaces.control.following import PromptWatch
+    from dsh.interfaces.control.following import Follower
+    from dsh.interfaces.control.prompt_watch import PromptWatch
     from dsh.interfaces.terminal_text import printable
 
     if text == "-":

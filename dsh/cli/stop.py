@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsh.cli.daemons import control_errors, home_folder
-from dsh.cli.output import fail
+from dsh.cli.output import fail, tell
 
 if TYPE_CHECKING:
     from dsh.interfaces.control.client import Daemon
@@ -67,7 +67,7 @@ def _stop(daemon: Daemon, drain: bool) -> bool:
     except DaemonGoneError:
         wait_for_end(entry, STOP_SECONDS)
     except ControlError as error:
-        typer.echo(f"dsh: {error}", err=True)
+        tell(str(error))
         return False
     typer.echo(f"stopped {daemon.name}")
     return True

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dsh.cli.daemons import control_errors, home_folder
+from dsh.cli.output import fail, tell
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -44,16 +45,13 @@ def tail(
             with control_errors():
                 raise
         session_id, log = stored
-        typer.echo(f"dsh: session {session_id} is not open; this is its log", err=True)
+        tell(f"session {session_id} is not open; this is its log")
         for event in log[start or 0 :]:
             show(session_id, event.to_wire())
         return
-    from dsh.interfaces.control.events import Follower
+    from dsh.interfaces.control.following import Follower
 
-    def say(text: str) -> None:
-        typer.echo(f"dsh: {text}", err=True)
-
-    follower = Follower(home, target, agent, None if start is None else start - 1, wait=not no_wait, say=say)
+    follower = Follower(home, target, agent, None if start is None else start - 1, wait=not no_wait, say=tell)
     try:
         with control_errors():
             for frame in follower.frames():
@@ -96,9 +94,10 @@ def _leave_with_the_reader() -> None:
 
 
 def _stored(reference: str) -> tuple[str, Any] | None:
-    """The log of a stored session; None when there is none of that name."""
+    """The log of a stored session; None when there is none of that name, or several."""
     from dsh.cli.sessions import session_root
-    from dsh.cordis.errors import HarnessError
+    from dsh.cordis.errors import HarnessError, describe_error
+    from dsh.sessions.errors import AmbiguousSessionError, SessionNotFoundError
     from dsh.sessions.loading import repaired
     from dsh.sessions.log_file import read_log
     from dsh.sessions.stored import resolve_stored
@@ -107,6 +106,8 @@ def _stored(reference: str) -> tuple[str, Any] | None:
         entry = resolve_stored(session_root(), reference)
         log = read_log(entry.path, entry.id)
         events, closers = repaired(log, frozenset())
-    except (OSError, HarnessError):
+    except (SessionNotFoundError, AmbiguousSessionError):
         return None
+    except (OSError, HarnessError) as error:  # it is there and cannot be read
+        fail(describe_error(error))
     return entry.id, [*events, *closers]

@@ -275,6 +275,10 @@ async def test_a_session_that_nobody_has_open_is_printed_from_its_log(place: Pla
     assert done.code == 0 and [line["event"] for line in done.lines()] == log[3:]
     assert done.err == f"dsh: session {control.main} is not open; this is its log\n"
     assert "> remember\n" in (await place.dsh("tail", control.main)).out
+    (path,) = (place.home / "sessions").rglob("session.jsonl*")
+    path.write_bytes(path.read_bytes()[:-40] + b"\0" * 40 + path.read_bytes()[-10:])
+    damaged = await place.dsh("tail", control.main)
+    assert damaged.code == 1 and damaged.out == "" and f'session "{control.main}" failed validation' in damaged.err
 
 
 async def test_following_ends_with_the_reader_of_its_output(place: Place) -> None:
@@ -308,6 +312,12 @@ async def test_following_goes_on_when_the_daemon_is_back(place: Place) -> None:
                 log = await again.log()
                 await tail.shows(f'"seq":{len(log) - 1},')
             assert [line["event"] for line in tail.lines()] == log, "also what closed the turn that was killed"
+
+
+async def test_ids_of_any_text_are_followed(place: Place) -> None:
+    place.write("cordis.yml", DEMO.replace("- id: main", "- {id: main, sessionId: 'a,b%41 ä'}"))
+    async with controlled(place):
+        assert (await place.dsh("send", "main", "hello", "--wait")).code == 0
 
 
 async def test_a_label_is_followed_into_its_next_session(place: Place) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsh.interfaces.control import events
+from dsh.interfaces.control import following as follow
 from dsh.interfaces.control.client import ControlError, Daemon, DaemonGoneError, Target
 from dsh.interfaces.control.run_folder import Entry
 from tests.cli.kit import Place
@@ -83,7 +83,7 @@ async def test_two_daemons_that_come_back_under_one_label_are_said(monkeypatch: 
     entry = Entry("", 1, "aa", "/nowhere", "h", "/x/cordis.yml", "/x", 1)
     target = Target(Daemon(entry, {"agents": []}), {"label": "alpha", "sessionId": "s", "status": "idle"})
     told: list[str] = []
-    follower = events.Follower(Path("/x"), target, "alpha", None, wait=True, say=told.append)
+    follower = follow.Follower(Path("/x"), target, "alpha", None, wait=True, say=told.append)
 
     def gone() -> object:
         raise DaemonGoneError("gone")
@@ -91,9 +91,9 @@ async def test_two_daemons_that_come_back_under_one_label_are_said(monkeypatch: 
     def ambiguous(*_: object) -> object:
         raise ControlError("two of them", 2, "AMBIGUOUS")
 
-    monkeypatch.setattr(events, "LOOK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(follow, "LOOK_AGAIN_SECONDS", 0)
     monkeypatch.setattr(follower, "_of_this_daemon", gone)
-    monkeypatch.setattr(events, "find_agent", ambiguous)
+    monkeypatch.setattr(follow, "find_agent", ambiguous)
     with pytest.raises(ControlError, match="two of them"):
         next(follower.frames())
     assert told == ["gone; waiting for alpha to come back (Ctrl-C leaves)"]

@@ -101,6 +101,14 @@ async def test_a_session_is_made_prompted_read_and_deleted(place: Place) -> None
         assert (await refusal(control, "DELETE", f"/api/sessions/{control.main}", 409))["code"] == "CONFIGURED"
 
 
+async def test_an_open_session_that_no_row_keeps_is_deleted_by_closing_it(place: Place) -> None:
+    place.write("cordis.yml", DEMO.replace("root: !!js dshHomePath('sessions')}", "root: x}, disabled: true"))
+    async with controlled(place) as control:
+        path = f"/api/sessions/{(await control.ask('POST', '/api/sessions', {}, 201))['sessionId']}"
+        assert await control.ask("DELETE", path) == {}
+        assert (await refusal(control, "DELETE", path, 503))["code"] == "NO_SERVICE"
+
+
 async def test_sessions_are_listed_a_page_at_a_time(place: Place) -> None:
     async with controlled(place) as control:
         made = [(await control.ask("POST", "/api/sessions", {}, 201))["sessionId"] for _ in range(4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dsh.interfaces.control import run_folder
-from dsh.interfaces.control.client import Client, ControlError, NoAnswerError, find_agent, find_daemons
+from dsh.interfaces.control.client import Client, ControlError, NoAnswerError, find_agent, find_daemons, wait_for_end
 from dsh.interfaces.control.run_folder import Entry, RunFolderError, find_entries, listen, open_run_folder, publish
 from tests.cli.kit import PYTHON, Place
 from tests.interfaces.control_kit import DEMO, controlled, demo_place
@@ -225,6 +226,20 @@ async def test_daemons_that_start_at_once_do_not_disturb_each_other(tmp_path: Pa
             each.wait()
             assert each.stdout is not None
             each.stdout.close()
+
+
+def test_the_end_of_a_process_is_waited_for_where_a_sandbox_has_no_handles_for_processes(
+    home: Path, open_sockets: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing, raising=False)
+    here = fake(home, open_sockets)
+    assert not wait_for_end(here, 0.01)
+    child = subprocess.Popen([PYTHON, "-c", ""])
+    child.wait()
+    assert wait_for_end(here._replace(pid=child.pid), None)
 
 
 # -- daemons that do not answer ---------------------------------------------------------------------------------------

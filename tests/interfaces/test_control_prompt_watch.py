@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsh.interfaces.control.following import PromptWatch
+from dsh.interfaces.control.prompt_watch import PromptWatch
 
 
 def event(seq: int, kind: str, data: Any) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Client:
             return response.json()
 
     def stream(self, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """Live frames; see `events`, which knows how to take a stream up again.
+        """Live frames; see `following`, which knows how to take a stream up again.
 
         Ends when the daemon ends the stream in good order. Raises ControlError, DaemonGoneError.
         """
@@ -329,13 +329,16 @@ def wait_for_end(entry: Entry, seconds: float | None) -> bool:
     if hasattr(os, "pidfd_open"):
         try:
             process = os.pidfd_open(entry.pid)
-        except OSError:
+        except ProcessLookupError:
             return True
-        try:
-            ended, _, _ = select.select([process], [], [], seconds)
-            return bool(ended)
-        finally:
-            os.close(process)
+        except OSError:  # a sandbox without this call
+            pass
+        else:
+            try:
+                ended, _, _ = select.select([process], [], [], seconds)
+                return bool(ended)
+            finally:
+                os.close(process)
     while deadline is None or time.monotonic() < deadline:
         with suppress(ProcessLookupError):
             os.kill(entry.pid, 0)

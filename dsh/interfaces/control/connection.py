@@ -146,7 +146,7 @@ class Connection:
             gone.cancel()
 
     async def _silence(self) -> None:
-        with suppress(ConnectionError):
+        with suppress(OSError):
             await self._reader.read(1)
 
     async def _read_out(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from dsh.core.session_event import SessionError
 from dsh.llm.message import create_user_message
@@ -85,10 +86,11 @@ async def stream(api: Api, request: Request) -> EventStream:
     """Live frames as server-sent events.
 
     `sessions`: ids separated by commas, all without it. `after`: `<session id>:<seq>`, repeatable: send what came after
-    that event first. A `Last-Event-ID` header does the same for whoever comes back.
+    that event first. A `Last-Event-ID` header does the same for whoever comes back. In both an id is percent-encoded
+    once more, so that it may hold anything.
     """
     given = request.value("sessions")
-    wanted = None if given in (None, "", "*") else [each for each in str(given).split(",") if each]
+    wanted = None if given in (None, "", "*") else [unquote(each) for each in str(given).split(",") if each]
     positions = dict(parse_position(text) for text in request.query.get("after", ()))
     returning = request.headers.get("last-event-id")
     last = parse_position(returning) if returning else None

@@ -27,7 +27,7 @@ from .client import (
     refusal,
     still_there,
 )
-from .events import Progress
+from .following import Progress
 from .run_folder import Entry
 
 HELP: Final = """\

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from dsh.cordis import HarnessError
 from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.fork import fork_prefix
@@ -167,8 +168,8 @@ async def delete(api: Api, request: Request, session_id: str) -> Response:
             found = True
     try:
         await api.persistence.delete(session_id)
-    except Exception as error:
-        if not (found and getattr(error, "code", "") == "SESSION_NOT_FOUND"):  # an open one without a log is gone now
+    except (ApiError, HarnessError) as error:
+        if not (found and error.code in ("NO_SERVICE", "SESSION_NOT_FOUND")):  # an open one without a log is gone now
             raise
     return Response(body={})
 
