@@ -224,8 +224,5 @@ async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Code of a plugin. asyncio carries `SystemExit` past every awaiting task, straight out of the loop."""
     try:
         return await coroutine
-    except FAILURES as error:
-        failure = as_failure(error)
-        if failure is error:
-            raise
-        raise failure from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise as_failure(error) from error
