@@ -163,7 +163,7 @@ def _nearest_file(path: Path, name: str) -> str | None:
         siblings = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".py" or entry.is_dir()]
     except OSError:
         return None
-    found = nearest(path.name, siblings)
+    found = nearest(path.name, [name for name in siblings if not name.startswith(("_", "."))])
     return None if found is None else name[: len(name) - len(path.name)] + found
 
 

@@ -57,3 +57,9 @@ def test_a_module_or_package_that_is_not_there_is_an_unknown_name(folder: Path) 
     for name in ("goodpkg.missing", "no_such_package.inner", "goodpkg.inner.deeper"):
         with pytest.raises(ResolveError, match="no plugin is called"):
             resolve(name, folder)
+
+
+def test_a_file_that_is_not_there_is_not_taken_for_one_that_is_no_plugin(folder: Path) -> None:
+    package(folder, "line", "")
+    with pytest.raises(ResolveError, match=r"there is no plugin at \./line/init\.py \(looked in line\)"):
+        resolve("./line/init.py", folder)
