@@ -19,6 +19,7 @@ from dsh.core.agent_events import (
     Enter,
     InboxDiscarded,
 )
+from dsh.core.session_store import SessionAppended
 from dsh.core.tools import Accept, Deny, ToolRun, ToolsExecute, ToolsPostExecute, ToolsPreExecute
 from dsh.llm.adapter import Adapter
 from dsh.llm.message import create_user_message
@@ -141,13 +142,16 @@ class Stage:
     async def agent(self, prefix: str = "a", **more: Any) -> Actor:
         """A fresh agent with hooks around everything it does."""
         self._made += 1
-        options = CreateAgentOptions(
-            f"{prefix}{self._made}",
-            {"cwd": "/tmp"},
-            agent_options=ROUTE,
-            **more,
-        )
+        options = CreateAgentOptions(f"{prefix}{self._made}", {"cwd": "/tmp"}, agent_options=ROUTE, **more)
         return Actor(self, await self.s.agents.create(options))
+
+    async def judge_left(self, before: Any) -> None:
+        """Without agents all is as `before`, a census: no task, no registration, and no invariant was hurt."""
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= self.standing_tasks, asyncio.all_tasks()
+        assert self.census() == before
+        assert not [e for e in self.errors if type(e).__name__ == "InvariantError"], self.errors
+        self.errors.clear()
 
     def census(self) -> Any:
         """What must be the same before an agent came and after it went."""
@@ -175,8 +179,9 @@ class Actor:
         self.sent: list[str] = []
         self.discarded: list[str] = []
         self.injected: list[str] = []
-        if calm:
-            self.injected.append("")
+        self._adds_one = not calm
+        self._bodies = 0
+        self._outlived: list[str] = []
         self._hook(handle.agent)
 
     @property
@@ -213,10 +218,18 @@ class Actor:
             return Deny("not this one") if event.exec.name == "denied" else await proceed()
 
         async def around(event: ToolsExecute, proceed: Any) -> Any:
-            await breathe(1)
-            result = await proceed()
-            await breathe(1)
-            return result
+            self._bodies += 1
+            try:
+                await breathe(1)
+                result = await proceed()
+                await breathe(1)
+                return result
+            finally:
+                self._bodies -= 1
+
+        def appended(event: SessionAppended) -> None:
+            if event.event.type in ("step/end", "turn/end") and self._bodies:
+                self._outlived.append(f"{self._bodies} tool bodies outlived {event.event.type} {event.event.data}")
 
         async def after(event: ToolsPostExecute, proceed: Any) -> Any:
             await breathe(1)
@@ -225,7 +238,7 @@ class Actor:
 
         async def stopping(event: AgentTurnStopping) -> None:
             await breathe()
-            if not self.injected and not event.signal.aborted:
+            if self._adds_one and not self.injected and not event.signal.aborted:
                 message = self.note(say("one more thing"))
                 self.injected.append(message["id"])
                 agent.inject(message)
@@ -238,6 +251,7 @@ class Actor:
         ctx.on(ToolsExecute, around)
         ctx.on(ToolsPostExecute, after)
         ctx.on(AgentTurnStopping, stopping)
+        ctx.on(SessionAppended, appended)
         ctx.on(InboxDiscarded, lambda e: self.discarded.append(e.message["id"]))
 
     def start(self) -> None:
@@ -247,9 +261,10 @@ class Actor:
         self.agent.followup(self.note(say("second")))
 
     def judge(self) -> None:
-        """The log is closed and every message has exactly one fate."""
+        """The log is closed, no tool ran on behind it, and every message has exactly one fate."""
         rows = self.rows
         judge_log(rows)
+        assert not self._outlived, self._outlived
         pending = [each for ids in pending_ids(rows).values() for each in ids]
         fates = [*entered_ids(rows), *pending, *discarded_ids(rows), *self._dropped(rows)]
         for message in self.sent:

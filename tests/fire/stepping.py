@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -13,6 +13,10 @@ LONG = "FIRE_COUNT" in os.environ
 
 SEED = int(os.environ.get("FIRE_SEED", "1"))
 """Where random choices start; printed with each failure."""
+
+
+FAR = 10_000
+"""More moments than anything has."""
 
 
 def count(short: int) -> int:
@@ -59,6 +63,25 @@ class SteppingLoop(asyncio.SelectorEventLoop):
                 assert self._context is not None
                 self._context.run(act)
         callback(*args)
+
+
+async def at_every_moment(
+    trial: Callable[[int], Awaitable[bool]], *, step: int = 1, first: int = 1, at_least: int
+) -> None:
+    """Await `trial` for moments first, first + step, …, until it says that its act came too late.
+
+    at_least: the act must have come in time for that many moments.
+    """
+    for k in range(first, FAR, step):
+        try:
+            acted = await trial(k)
+        except BaseException as error:
+            error.add_note(f"at moment {k}")
+            raise
+        if not acted:
+            assert k > at_least, f"hardly anything happened: {k} moments"
+            return
+    raise AssertionError("there is no end")
 
 
 def run_stepping(main: Callable[[SteppingLoop], Any]) -> Any:

@@ -163,7 +163,7 @@ def apply(ctx, config, agents: Agents):
 """
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(3600 if LONG else 180)
 async def test_f61_sessions_one_after_another_in_one_daemon_then_idle(tmp_path: Path) -> None:
     sessions, steps = (count(10), 200) if LONG else (24, 40)
     place = Place.make(tmp_path)

@@ -19,10 +19,11 @@ from dsh.core.seams import SessionPersistence
 from tests.core.kit import of_type, types
 from tests.fire.judge import entered_ids, judge_log, strict_rows
 from tests.fire.stage import ROUTE, Actor, Stage, say, stage, within
-from tests.fire.stepping import LONG, SEED, SteppingLoop, count, run_stepping
+from tests.fire.stepping import LONG, SEED, SteppingLoop, at_every_moment, count, run_stepping
 
 USER = {"kind": "user"}
-FAR = 10_000
+MOMENTS = 150
+"""The least that a turn has."""
 LEAP = 1 if LONG else 6
 """The slower trials look at every sixth moment in the short form."""
 
@@ -36,27 +37,19 @@ def every_moment(
 ) -> None:
     """Run `trial` for moments first, first + step, …, until its action comes too late."""
 
-    async def main(loop: SteppingLoop) -> int:
+    async def main(loop: SteppingLoop) -> None:
         async with make() as on:
             await (await on.agent("warm")).handle.dispose()
             before = on.census()
-            for k in range(first, FAR, step):
-                try:
-                    acted = await trial(loop, on, k)
-                    await asyncio.sleep(0)
-                    assert asyncio.all_tasks() <= on.standing_tasks, asyncio.all_tasks()
-                    assert on.census() == before
-                    assert not [e for e in on.errors if type(e).__name__ == "InvariantError"], on.errors
-                except BaseException as error:
-                    error.add_note(f"at moment {k}")
-                    raise
-                on.errors.clear()
-                if not acted:
-                    return k
-        raise AssertionError("the turn has no end")
 
-    moments = run_stepping(main)
-    assert moments > 150, "hardly anything happened"
+            async def at(k: int) -> bool:
+                acted: bool = await trial(loop, on, k)
+                await on.judge_left(before)
+                return acted
+
+            await at_every_moment(at, step=step, first=first, at_least=MOMENTS)
+
+    run_stepping(main)
 
 
 async def next_turn(actor: Actor) -> None:
@@ -193,8 +186,8 @@ def test_a_wake_right_after_a_cancel_at_any_moment_is_not_lost(wake: str) -> Non
 
 @pytest.mark.timeout(3600 if LONG else 180)
 def test_a_loop_unloaded_at_any_moment_takes_its_agents_along() -> None:
-    def trial(k: int) -> bool:
-        async def main(loop: SteppingLoop) -> bool:
+    async def main(loop: SteppingLoop) -> None:
+        async def trial(k: int) -> bool:
             async with stage() as on:
                 actor = await on.agent("a")
                 gone: list[Any] = []
@@ -210,19 +203,12 @@ def test_a_loop_unloaded_at_any_moment_takes_its_agents_along() -> None:
                     assert asyncio.all_tasks() == {asyncio.current_task()}
                 return acted
 
-        async def _dispose(on: Stage) -> None:
-            await on.s.loop.ctx.fiber.dispose()
+        await at_every_moment(trial, step=LEAP, at_least=MOMENTS)
 
-        acted: bool = run_stepping(main)
-        return acted
+    async def _dispose(on: Stage) -> None:
+        await on.s.loop.ctx.fiber.dispose()
 
-    for k in range(1, FAR, LEAP):
-        try:
-            if not trial(k):
-                return
-        except BaseException as error:
-            error.add_note(f"at moment {k}")
-            raise
+    run_stepping(main)
 
 
 @pytest.mark.timeout(3600 if LONG else 180)
@@ -280,14 +266,10 @@ def test_several_acts_at_random_moments() -> None:
             for seed in range(SEED, SEED + count(150)):
                 try:
                     await trial(loop, on, random.Random(seed))
-                    await asyncio.sleep(0)
-                    assert asyncio.all_tasks() <= on.standing_tasks, asyncio.all_tasks()
-                    assert on.census() == before
-                    assert not [e for e in on.errors if type(e).__name__ == "InvariantError"], on.errors
+                    await on.judge_left(before)
                 except BaseException as error:
                     error.add_note(f"play it again with FIRE_SEED={seed} FIRE_COUNT=1")
                     raise
-                on.errors.clear()
 
     async def trial(loop: SteppingLoop, on: Stage, chance: random.Random) -> None:
         actor = await on.agent("a")
