@@ -60,6 +60,7 @@ def test_a_module_or_package_that_is_not_there_is_an_unknown_name(folder: Path) 
 
 
 def test_a_file_that_is_not_there_is_not_taken_for_one_that_is_no_plugin(folder: Path) -> None:
-    package(folder, "line", "")
-    with pytest.raises(ResolveError, match=r"there is no plugin at \./line/init\.py \(looked in line\)"):
-        resolve("./line/init.py", folder)
+    (folder / "shelf").mkdir()
+    (folder / "shelf" / "__init__.py").touch()
+    with pytest.raises(ResolveError, match=r"there is no plugin at \./shelf/mine\.py \(looked in shelf\)"):
+        resolve("./shelf/mine.py", folder)
