@@ -53,7 +53,10 @@ def delays(process: subprocess.Popen[bytes], word: str, save: Callable[[int], fl
         time.sleep(0.4)
         began = save(number)
         while True:
-            said = process.stderr.readline().decode().split()
+            line = process.stderr.readline()
+            if not line:
+                raise RuntimeError(f"it left with exit code {process.wait()} instead of noticing the edit")
+            said = line.decode().split()
             if len(said) == 2 and said[0] == word and float(said[1]) >= began:
                 break
         found.append(float(said[1]) - began)

@@ -40,8 +40,8 @@ class PtyChild:
         opened = [self._master, self._slave]
         try:
             # Two descriptors of our end, because reader and writer each close their own.
-            typing = os.dup(self._master)
-            opened.append(typing)
+            write_end = os.dup(self._master)
+            opened.append(write_end)
             self.name = os.ttyname(self._slave)
             termios.tcsetwinsize(self._master, size)
             self._child: ChildProcess = subprocess.spawn(
@@ -58,7 +58,7 @@ class PtyChild:
             for fd in opened:
                 os.close(fd)
             raise
-        self._writer = PipeWriter(loop, typing)
+        self._writer = PipeWriter(loop, write_end)
         self._reader = PipeReader(loop, self._master, feed, lambda: None)
 
     @property

@@ -8,6 +8,7 @@ import re
 import secrets
 import signal
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from dsh.cordis import AbortError, ConfigModel, Context, field
 from dsh.core.agent_events import AgentDisposed
@@ -50,7 +51,7 @@ class Config(ConfigModel):
 
 def apply(ctx: Context, config: Config, tools: Tools, terminals: Terminals) -> None:
     """Register the tool."""
-    shells: dict[Agent, _Shell] = {}
+    shells: WeakKeyDictionary[Agent, _Shell] = WeakKeyDictionary()  # a late call of a gone agent leaves nothing
 
     @ctx.on(AgentDisposed)
     def forget(event: AgentDisposed) -> None:

@@ -222,14 +222,12 @@ async def test_b10p_a_call_is_cancelled_while_its_shell_starts() -> None:
 async def test_b10q_calls_of_one_agent_wait_for_each_other_and_agents_share_nothing() -> None:
     async with persistent() as s:
         mine, other = s.agent("mine"), s.agent("other")
-        started = asyncio.get_running_loop().time()
         results = await asyncio.gather(
             call(s, mine, "echo a; sleep 0.4; echo b; x=mine"),
             call(s, mine, "echo c$x"),
             call(s, other, "echo d$x; sleep 0.1"),
         )
         assert [told(result) for result in results] == ["a\nb\n", "cmine\n", "d\n"]
-        assert asyncio.get_running_loop().time() - started < 20
         assert await said(s, mine, "echo $$") != await said(s, other, "echo $$")
 
 
