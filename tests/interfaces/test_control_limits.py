@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dsh.core.seams import SessionPersistence
 from dsh.interfaces.control import server
 from dsh.interfaces.control.client import FrameParser
 from dsh.interfaces.control.server import Control
@@ -73,6 +74,29 @@ async def test_what_a_client_missed_comes_in_pieces_of_a_bounded_size() -> None:
     sizes = [len(await anext(chunks)) for _ in range(21)]
     assert max(sizes) < 2 * 2**20 and sum(sizes) > 20 * 2**20
     await chunks.aclose()
+
+
+async def test_the_log_of_a_closed_session_is_read_once_for_a_client_that_comes_back() -> None:
+    """Given 50 missed events of a session that is closed, when a client of all sessions comes back, then it gets them
+    after one reading of the log; what a later life of the session added is read when it is due."""
+    log = [SimpleNamespace(seq=seq, to_wire=lambda seq=seq: {"seq": seq}) for seq in range(50)]
+    lengths, read = [30, 50], []
+
+    async def read_from(session_id: str, seq: int) -> list[Any]:
+        read.append(seq)
+        return log[seq : lengths[len(read) - 1]]
+
+    journal = [("s", event.seq) for event in log]
+    answers = [journal[1:], []]
+    feed: Any = SimpleNamespace(
+        journal=journal, ctx={SessionPersistence: SimpleNamespace(read_from=read_from)}, live=lambda _: None,
+        live_ids=list, since=lambda *_: answers.pop(0), join=lambda _: None, leave=lambda _: None,
+    )  # fmt: skip
+    chunks = Subscription(feed, None, {}, ("s", 0)).chunks()
+    frames = list(FrameParser().feed(await anext(chunks)))
+    await chunks.aclose()
+    assert [frame["event"]["seq"] for frame in frames] == list(range(1, 50))
+    assert read == [1, 30]
 
 
 async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

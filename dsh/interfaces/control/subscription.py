@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,10 @@ SLICE_BYTES: Final = 256 * 1024
 
 SLICE: Final = 256
 """Positions that are looked up at a time."""
+
+
+_Closed = dict[str, tuple[int, "Sequence[SessionEvent]"]]
+"""What was read of the logs of closed sessions, each from some seq on."""
 
 
 class Subscription:
@@ -163,25 +167,30 @@ class Subscription:
 
     async def _replay(self, last: Position) -> AsyncIterator[bytes]:
         """All that came after `last` in the order it came, so that this can be cut and taken up anywhere again."""
+        closed: _Closed = {}
         while after := self._feed.since(last, self.wants):
             for start in range(0, len(after), SLICE):
                 part = after[start : start + SLICE]
-                frames = [event_frame(id, event) for id, seq in part if (event := await self._event_at(id, seq))]
+                found = [(id, await self._event_at(id, seq, closed)) for id, seq in part]
+                frames = [event_frame(id, event) for id, event in found if event is not None]
                 for chunk in _joined(frames):
                     yield chunk
             last = after[-1]
 
-    async def _event_at(self, session_id: str, seq: int) -> SessionEvent | None:
+    async def _event_at(self, session_id: str, seq: int, closed: _Closed) -> SessionEvent | None:
         session = self._feed.live(session_id)
         if session is not None and seq < session.seq:
             return session.events[seq]
-        persistence = self._feed.ctx.get(SessionPersistence)
-        if persistence is None:
-            return None
-        try:
-            return next(iter(await persistence.read_from(session_id, seq)), None)
-        except Exception:  # gone meanwhile: there is nothing left to tell of it
-            return None
+        first, events = closed.get(session_id, (seq, ()))
+        if seq - first >= len(events):
+            persistence = self._feed.ctx.get(SessionPersistence)
+            try:
+                events = () if persistence is None else await persistence.read_from(session_id, seq)
+            except Exception:  # gone meanwhile: there is nothing left to tell of it
+                events = ()
+            first = seq
+            closed[session_id] = first, events
+        return events[seq - first] if events else None
 
     def _followed(self) -> list[str]:
         if self._wanted is not None:
