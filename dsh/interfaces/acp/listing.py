@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import anyio
 
-from dsh.cordis import Context, HarnessError
-from dsh.core.seams import SessionPersistence
+from dsh.cordis import Context
+from dsh.core.seams import SessionLocation, SessionPersistence
 from dsh.core.session_header import SessionHeader
-from dsh.sessions.log_tail import last_in_log
+from dsh.interfaces.stored_log import stored_log, stored_title
 
 from .checks import invalid_params, text_in
 
@@ -29,8 +28,8 @@ async def list_sessions(ctx: Context, params: Mapping[str, Any]) -> dict[str, An
     start = _start(params.get("cursor"))
     headers = [one for one in await persistence.list() if _is_offered(one, cwd)]
     page = headers[start : start + PAGE]
-    logs = [_log_of(persistence, header) for header in page]
-    infos = await anyio.to_thread.run_sync(lambda: [_info(*each) for each in zip(page, logs, strict=True)])
+    places = [persistence.locate(header) for header in page]
+    infos = await anyio.to_thread.run_sync(lambda: [_info(*each) for each in zip(page, places, strict=True)])
     result: dict[str, Any] = {"sessions": infos}
     if start + PAGE < len(headers):
         result["nextCursor"] = str(start + PAGE)
@@ -50,30 +49,14 @@ def _start(cursor: Any) -> int:
     return int(cursor)
 
 
-def _log_of(persistence: SessionPersistence, header: SessionHeader) -> Path | None:
-    """Where a session's log would stand, if it is a file."""
-    place = persistence.locate(header)
-    return Path(place.path) if place is not None and place.kind == "jsonl" else None
-
-
-def _info(header: SessionHeader, log: Path | None) -> dict[str, Any]:
-    """Id, workspace, time and title of one session."""
-    info = {"sessionId": header.id, "cwd": header.cwd}
-    seconds = header.created_at / 1000
-    try:
-        # A log keeps the name it was given: a new one could be compressed and this one not, or the other way round.
-        found = None if log is None else next(iter(sorted(log.parent.glob("session.jsonl*"))), None)
-        if found is not None:
-            seconds = found.stat().st_mtime
-            title = last_in_log(str(found), header.id, (b'"session/title"',), _title_in)
-            info |= {} if title is None else {"title": title}
-    except (OSError, HarnessError):  # it is listed all the same; opening it says what is wrong
-        pass
-    updated = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {**info, "updatedAt": updated}
-
-
-def _title_in(row: Mapping[str, Any]) -> str | None:
-    data = row.get("data")
-    title = data.get("title") if row.get("type") == "session/title" and isinstance(data, Mapping) else None
-    return title if isinstance(title, str) else None
+def _info(header: SessionHeader, place: SessionLocation | None) -> dict[str, Any]:
+    """Id, workspace, time and title of one session; one that cannot be read is listed all the same."""
+    log = stored_log(header, place)
+    title = None if log is None else stored_title(log)
+    updated = header.created_at if log is None else log.last_activity
+    return {
+        "sessionId": header.id,
+        "cwd": header.cwd,
+        **({} if title is None else {"title": title}),
+        "updatedAt": datetime.fromtimestamp(updated / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }

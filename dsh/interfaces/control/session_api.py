@@ -17,7 +17,7 @@ from dsh.core.session import EventsView, Session
 from dsh.llm.service import Llm
 from dsh.loader.boot import when_started
 
-from ..stored_title import stored_title
+from ..stored_log import stored_log, stored_title
 from .frames import queue_of
 from .host_api import agents_of
 from .messages import ApiError, Request, Response, only_fields, text_field
@@ -76,7 +76,8 @@ def _search(
         matches = any(text in str(row.get(name) or "").lower() for name in ("sessionId", "title", "cwd", "label"))
         if not matches and persistence is not None and not row["live"]:
             header = headers[row["sessionId"]]
-            row["title"] = stored_title(header, persistence.locate(header))
+            log = stored_log(header, persistence.locate(header))
+            row["title"] = None if log is None else stored_title(log)
             matches = text in (row["title"] or "").lower()
         if matches:
             found.append(row)
