@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.cli.kit import PYTHON, TIMEOUT, Place
@@ -34,6 +35,12 @@ ROWS = """\
 - {id: persistence, name: dsh-session-persistence-jsonl, config: {compression: none, root: !!js env.DSH_SESSION_ROOT || dshHomePath('sessions')}}
 - {id: sdk-jsonrpc-server, name: dsh-sdk-jsonrpc-server}
 """  # noqa: E501
+
+STALL: dict[str, Any] = {
+    "chunks": [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "half a"}}]}],
+    "ending": "stall",
+}
+"""A reply of the model server that begins and never goes on."""
 
 
 class RpcFailure(Exception):
@@ -139,6 +146,11 @@ class Runtime:
         params = {"sessionId": session_id, "contentBlocks": [{"type": "text", "text": text}]}
         result: str = (await self.call("session/prompt", params))["messageId"]
         return result
+
+    async def turn(self, session_id: str, text: str = "hi") -> None:
+        """Prompt a session and wait until it is idle again."""
+        await self.prompt(session_id, text)
+        await self.idle(session_id)
 
     async def wait_for(self, wanted: Callable[[Any], bool], what: str) -> Any:
         """The next notification that ``wanted`` accepts, from where the last wait stopped."""
@@ -249,20 +261,9 @@ async def stored(place: Place, session_id: str, text: str) -> None:
             await asyncio.sleep(0.1)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-async def gone(pid: int) -> None:
-    """Wait until a process is gone."""
-    async with asyncio.timeout(10):
-        while alive(pid):
+async def written_pid(file: Path) -> int:
+    """The process id that a command writes into a file."""
+    async with asyncio.timeout(TIMEOUT):
+        while not file.is_file() or not (text := file.read_text().strip()):
             await asyncio.sleep(0.01)
-
-
-__all__ = ["AGENT", "COMMAND", "PROFILE", "ROWS", "RpcFailure", "Runtime", "alive", "gone", "runtime", "stored"]
+    return int(text)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cli.kit import Place
-from tests.interfaces.acp_kit import Client, acp, appears, compose, plugin, script, stored_events
+from tests.interfaces.acp_kit import acp, appears, compose, opened, plugin, script, stored_events
+from tests.processes import alive
 
 
 @pytest.fixture
@@ -20,22 +21,8 @@ def place(tmp_path: Path) -> Place:
     return Place.make(tmp_path)
 
 
-async def opened(client: Client, place: Place) -> str:
-    await client.hello()
-    return await client.session(place.work)
-
-
 def bash(command: str, call_id: str = "c1") -> dict[str, Any]:
     return {"call": "bash", "id": call_id, "arguments": {"command": command, "description": "run"}}
-
-
-def alive(pid_file: Path) -> bool:
-    """Whether the process runs; one that has ended and waits to be reaped does not."""
-    try:
-        stat = Path(f"/proc/{pid_file.read_text().strip()}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def lingering(pid_file: Path) -> str:
@@ -93,7 +80,7 @@ async def test_b02_a_signal_during_a_tool_answers_ends_children_and_closes_the_l
         client.kill(signalled)
         assert (await client.answer(request))["result"] == {"stopReason": "cancelled"}
         assert await client.gone() == 0
-        assert not alive(pid)
+        assert not alive(int(pid.read_text()))
     last = stored_events(place, session)[-1]
     assert last["type"] == "turn/end" and last["data"]["reason"] == {"kind": "aborted", "reason": {"kind": "disposed"}}
 
@@ -177,15 +164,12 @@ async def test_b13_a_client_that_leaves_ends_its_tools_and_what_they_left_runnin
         for path in (left, running, idle):
             await appears(path)
         assert await client.leave() == 0
-        assert not alive(left) and not alive(running)
+        assert not alive(int(left.read_text())) and not alive(int(running.read_text()))
     for each in (session, other):
         assert stored_events(place, each)[-1]["data"]["reason"]["kind"] == "aborted"
 
 
 async def test_b13_a_client_that_is_killed_is_left_too(place: Place) -> None:
-    client_side = await asyncio.create_subprocess_exec(
-        "cat", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
     config = compose(place, acp={})
     async with acp(place, "--config", str(config)) as client:
         session = await opened(client, place)
@@ -196,9 +180,7 @@ async def test_b13_a_client_that_is_killed_is_left_too(place: Place) -> None:
         for fd in (0, 1):  # both pipes at once, nobody reads or writes any more
             transport.get_pipe_transport(fd).close()
         assert await asyncio.wait_for(client.process.wait(), 40) == 0
-        assert not alive(pid)
-    client_side.kill()
-    await client_side.wait()
+        assert not alive(int(pid.read_text()))
 
 
 async def test_a_composition_without_the_row_serves_editors_and_starts_none_of_its_agents(place: Place) -> None:

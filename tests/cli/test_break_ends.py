@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
+from tests.cli.jsonrpc_kit import STALL
 from tests.cli.kit import PYTHON, Place
-
-STALL = {
-    "chunks": [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "half a"}}]}],
-    "ending": "stall",
-}
 
 
 @pytest.fixture

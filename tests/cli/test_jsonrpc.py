@@ -12,7 +12,7 @@ import pytest
 
 from dsh.core.packed_rows import unpack
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.jsonrpc_kit import AGENT, PROFILE, ROWS, RpcFailure, runtime, stored
+from tests.cli.jsonrpc_kit import AGENT, PROFILE, ROWS, STALL, RpcFailure, runtime, stored
 from tests.cli.kit import Place
 
 SERVER_INFO = {"name": "deepseek-harness-sdk-runtime", "version": "0.0.1"}
@@ -125,15 +125,12 @@ async def test_b09c_initialize_can_be_repeated_and_later_sessions_use_the_new_va
         async with runtime(place, "cordis.yml") as run:
             result = await run.initialize(maxTokens=111)
             assert result["serverInfo"] == SERVER_INFO and "session/cancel" in result["capabilities"]["methods"]
-            await run.prompt("one")
-            await run.idle("one")
+            await run.turn("one")
             await run.initialize(
                 model="deepseek-v4-flash", cwd=str(place.work / "other"), maxTokens=222, reasoningEffort="high"
             )
-            await run.prompt("two")
-            await run.idle("two")
-            await run.prompt("one")
-            await run.idle("one")
+            await run.turn("two")
+            await run.turn("one")
             listed = (await run.call("session/list"))["sessions"]
             assert {each["sessionId"]: each["cwd"] for each in listed} == {
                 "one": str(place.work), "two": str(place.work / "other")
@@ -188,8 +185,7 @@ async def test_b09e_a_creation_that_failed_is_shared_and_can_be_tried_again(plac
         for id in both:
             with pytest.raises(RpcFailure, match="not this time"):
                 await run.answer(id)
-        await run.prompt("s")
-        await run.idle("s")
+        await run.turn("s")
         assert run.told("s").count("turn/end") == 1
 
 
@@ -208,14 +204,12 @@ async def test_b09f_an_agent_disposed_elsewhere_is_an_error_until_the_session_is
     rows(place, "- {id: killer, name: ./killer.py}\n")
     async with runtime(place, "cordis.yml") as run:
         await run.initialize(provider="demo", model="demo")
-        await run.prompt("victim")
-        await run.idle("victim")
+        await run.turn("victim")
         for _ in range(2):
             with pytest.raises(RpcFailure, match="^session agent was disposed outside the server: victim$"):
                 await run.prompt("victim")
         assert await run.call("session/resume", {"sessionId": "victim"}) == {}
-        await run.prompt("victim")
-        await run.idle("victim")
+        await run.turn("victim")
         assert run.told("victim").count("turn/end") == 2
 
 
@@ -241,12 +235,6 @@ async def test_b09g_requests_during_a_shutdown_are_refused_and_the_answer_comes_
             assert end == {"kind": "aborted", "reason": {"kind": "disposed"}}
 
 
-STALL = {
-    "chunks": [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "half a"}}]}],
-    "ending": "stall",
-}
-
-
 async def test_b09h_own_methods_cancel_list_read_and_close_sessions(place: Place) -> None:
     async with MockLlmServer([STALL, "success"], repeat_last=True) as server:
         place.model(server.url)
@@ -269,8 +257,7 @@ async def test_b09h_own_methods_cancel_list_read_and_close_sessions(place: Place
             with pytest.raises(RpcFailure, match="never"):
                 await run.call("session/read", {"sessionId": "never"})
             before = len(run.events("s"))
-            await run.prompt("s")
-            await run.idle("s")
+            await run.turn("s")
             assert run.events("s")[before]["data"]["inserted"][0]["content"] == [TEXT]
 
 
@@ -299,8 +286,7 @@ async def test_b09i_the_official_provider_is_brought_along_when_no_row_mounts_it
             both = [run.send("initialize", run.route()) for _ in range(2)]
             for id in both:
                 assert (await run.answer(id))["serverInfo"] == SERVER_INFO
-            await run.prompt("s")
-            await run.idle("s")
+            await run.turn("s")
             assert run.events("s")[-1]["data"]["reason"] == {"kind": "completed"}
 
 
@@ -354,8 +340,7 @@ async def test_b10b_a_child_is_told_before_its_first_event_and_its_end_before_th
         place.model(server.url)
         async with runtime(place, "cordis.yml") as run:
             await run.initialize()
-            await run.prompt("parent")
-            await run.idle("parent")
+            await run.turn("parent")
             told = [_short(frame) for frame in run.frames if "method" in frame]
             started, noted = told.index("started child"), told.index("child test/noted")
             assert started < noted < told.index("child running")
@@ -477,8 +462,7 @@ async def test_b09j_a_stored_session_is_resumed_without_input_or_by_its_next_pro
         place.model(server.url)
         async with runtime(place, "cordis.yml") as run:
             await run.initialize()
-            await run.prompt("s", "remember this")
-            await run.idle("s")
+            await run.turn("s", "remember this")
             if ended == "shutdown":
                 await run.call("shutdown")
                 assert await run.finish(10) == 0
@@ -490,8 +474,7 @@ async def test_b09j_a_stored_session_is_resumed_without_input_or_by_its_next_pro
             assert await run.call("session/resume", {"sessionId": "s"}) == {}
             assert await run.call("session/resume", {"sessionId": "s"}) == {}
             assert len(server.requests) == 1 and "running" not in run.told("s")
-            await run.prompt("s", "and now?")
-            await run.idle("s")
+            await run.turn("s", "and now?")
             with pytest.raises(RpcFailure, match="unknown"):
                 await run.call("session/resume", {"sessionId": "unknown"})
             listed = (await run.call("session/list"))["sessions"]
@@ -533,8 +516,7 @@ async def test_b09l_a_working_directory_is_entered_kept_and_recovered(place: Pla
                 assert got == {"cwd": str(place.work / at)}
             with pytest.raises(RpcFailure, match=f"^not a directory: {place.work}/a/b/nowhere$"):
                 await run.call("session/working-directory/set", {**where, "path": "nowhere"})
-            await run.prompt("s")
-            await run.idle("s")
+            await run.turn("s")
             result = next(e for e in run.events("s") if e["type"] == "tool/result")
             assert result["data"]["message"]["content"][0]["content"][0]["text"].startswith(f"{place.work}/a/b\n")
             await run.call("shutdown")
@@ -565,8 +547,7 @@ async def test_b05a_the_composition_comes_from_the_variable_the_argument_or_the_
         async with runtime(place, *arguments, command=AGENT, env=more) as run:
             await run.call("initialize", {"provider": "demo", "model": "demo"})
             await run.said(said)
-            await run.prompt("s")
-            await run.idle("s")
+            await run.turn("s")
             cwd = await run.call("session/working-directory/get", {"sessionId": "s"})
             assert cwd == {"cwd": more.get("DSH_CWD", str(place.work))}
             await run.call("shutdown")
@@ -585,8 +566,7 @@ async def test_b05b_a_profile_takes_patches_and_keeps_its_sessions_in_the_home_f
         patches = ("--patch", str(place.work / "one.yml"), "--patch", str(place.work / "two.yml"))
         async with runtime(place, *patches, command=PROFILE) as run:
             await run.initialize()
-            await run.prompt("s")
-            await run.idle("s")
+            await run.turn("s")
             await run.call("shutdown")
             assert await run.finish(10) == 0
             assert "nobody" in run.err

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.jsonrpc_kit import AGENT, COMMAND, PROFILE, ROWS, RpcFailure, alive, gone, runtime
+from tests.cli.jsonrpc_kit import AGENT, COMMAND, PROFILE, ROWS, STALL, RpcFailure, runtime, written_pid
 from tests.cli.kit import Place
+from tests.processes import alive, until_gone
 
 SAID = "dsh: no composition named by $DSH_CORDIS_CONFIG or argument: using the packaged profile sdk\n"
-
-STALL = {
-    "chunks": [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "half a"}}]}],
-    "ending": "stall",
-}
 
 CHATTY = '''\
 """Writes to standard output in every way there is."""
@@ -83,8 +79,7 @@ async def test_b01a_whatever_plugins_and_children_print_the_output_holds_frames_
         place.model(server.url)
         async with runtime(place, "cordis.yml") as run:
             await run.initialize()
-            await run.prompt("s")
-            await run.idle("s")
+            await run.turn("s")
             await run.call("shutdown")
             assert await run.finish(10) == 0
             assert run.events("s")[-1]["data"]["reason"] == {"kind": "completed"}
@@ -100,8 +95,7 @@ async def test_b01b_five_megabytes_odd_separators_and_half_a_line(place: Place) 
     text = "\u2028\u2029\u0085\x0b\x0c\x1c😀é" + "x" * 5_300_000 + "ende\u2028"
     async with runtime(place, "cordis.yml") as run:
         await run.initialize(provider="demo", model="demo")
-        await run.prompt("s", text)
-        await run.idle("s")
+        await run.turn("s", text)
         user = next(e for e in run.events("s") if e["type"] == "user/message")
         assert user["data"]["content"] == [{"type": "text", "text": text}]
         assert "\u2028".encode() in run.raw  # as it is, not escaped
@@ -246,9 +240,7 @@ async def test_b02b_every_end_closes_the_turn_and_leaves_no_process(place: Place
             await run.event("assistant/chunk" if during == "stream" else "tool/call")
             pid = None
             if during == "tool":
-                while not (place.work / "pid").is_file() or not (place.work / "pid").read_text().strip():
-                    await asyncio.sleep(0.01)
-                pid = int((place.work / "pid").read_text())
+                pid = await written_pid(place.work / "pid")
                 assert alive(pid)
             if end == "sigterm":
                 run.signal(signal.SIGTERM)
@@ -262,7 +254,7 @@ async def test_b02b_every_end_closes_the_turn_and_leaves_no_process(place: Place
             assert run.told("s")[-2:] == ["turn/end", "idle"]
             assert run.events("s")[-1]["data"]["reason"] == {"kind": "aborted", "reason": {"kind": "disposed"}}
             if pid is not None:
-                await gone(pid)
+                await until_gone(pid)
         verified = await place.dsh("sessions", "verify")
         assert verified.code == 0, verified.err
 

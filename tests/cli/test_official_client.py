@@ -17,19 +17,15 @@ from typing import Any
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.jsonrpc_kit import ROWS, alive, gone
+from tests.cli.jsonrpc_kit import ROWS, STALL, written_pid
 from tests.cli.kit import PYTHON, Place
 from tests.cli.test_jsonrpc import CHILD
+from tests.processes import alive, until_gone
 
 client = pytest.importorskip(
     "deepseek_harness", reason="the official client (deepseek-harness-sdk) is not installed: scripts/environment does"
 )
 errors = pytest.importorskip("deepseek_harness.errors")
-
-STALL = {
-    "chunks": [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "half a"}}]}],
-    "ending": "stall",
-}
 
 
 class Client:
@@ -226,9 +222,7 @@ async def test_b11e_close_ends_the_runtime_in_time_whatever_it_does(place: Place
             await server.wait_for_requests(1)
         pid = None
         if during == "tool":
-            while not (place.work / "pid").is_file() or not (place.work / "pid").read_text().strip():
-                await asyncio.sleep(0.01)
-            pid = int((place.work / "pid").read_text())
+            pid = await written_pid(place.work / "pid")
         runtime = process_of(harness).pid
         code, seconds = await in_thread(close, harness)
         assert code == 0  # neither SIGKILL nor an unanswered SIGTERM
@@ -240,7 +234,7 @@ async def test_b11e_close_ends_the_runtime_in_time_whatever_it_does(place: Place
             except errors.TransportClosedError:
                 pass
         if pid is not None:
-            await gone(pid)
+            await until_gone(pid)
     verified = await place.dsh("sessions", "verify")
     assert verified.code == 0, verified.err
 

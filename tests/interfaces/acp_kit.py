@@ -242,6 +242,12 @@ async def acp(place: Place, *arguments: str) -> AsyncIterator[Client]:
         await client.gone()
 
 
+async def opened(client: Client, place: Place) -> str:
+    """Shake hands and open a session in the workspace."""
+    await client.hello()
+    return await client.session(place.work)
+
+
 async def appears(path: Path) -> None:
     """Wait until a file is there."""
     async with asyncio.timeout(TIMEOUT):

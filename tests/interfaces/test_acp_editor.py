@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.kit import Place
 
-from .acp_kit import Client, acp, appears, compose, plugin, script
+from .acp_kit import Client, acp, appears, compose, opened, plugin, script
 
 EDITOR = {"presentation": "editor"}
 
@@ -18,11 +18,6 @@ EDITOR = {"presentation": "editor"}
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place.make(tmp_path)
-
-
-async def opened(client: Client, place: Place) -> str:
-    await client.hello()
-    return await client.session(place.work)
 
 
 def call(name: str, call_id: str, **arguments: Any) -> dict[str, Any]:

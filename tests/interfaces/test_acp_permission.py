@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.cli.kit import Place
 
-from .acp_kit import Client, acp, compose, plugin, script, stored_events
+from .acp_kit import Client, acp, compose, opened, plugin, script, stored_events
 
 METHOD = "session/request_permission"
 
@@ -39,11 +40,6 @@ def answering(client: Client, *options: str) -> list[Any]:
 
     client.answers[METHOD] = decide
     return asked
-
-
-async def opened(client: Client, place: Place) -> str:
-    await client.hello()
-    return await client.session(place.work)
 
 
 def result_text(place: Place, session: str) -> str:
@@ -157,6 +153,4 @@ async def test_an_editor_sees_the_call_and_may_decide_for_the_session(place: Pla
 
 
 async def never(_params: Any) -> Any:
-    import asyncio
-
     await asyncio.Event().wait()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.kit import Place
 
-from .acp_kit import Client, acp, appears, compose, plugin, script, stored_events
+from .acp_kit import acp, appears, compose, opened, plugin, script, stored_events
 
 BAD = -32602
 
@@ -18,11 +18,6 @@ BAD = -32602
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place.make(tmp_path)
-
-
-async def opened(client: Client, place: Place) -> str:
-    await client.hello()
-    return await client.session(place.work)
 
 
 async def test_b13_the_handshake_says_who_answers_and_what_it_takes(place: Place) -> None:
@@ -79,53 +74,48 @@ async def test_b13_text_and_links_of_a_prompt_are_joined_in_order(place: Place) 
     assert message["source"] == {"kind": "user"}
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"cwd": "here", "mcpServers": []}, "cwd must be an absolute path: here"),
-        ({"cwd": "", "mcpServers": []}, "cwd must be an absolute path: "),
-        ({"cwd": "/", "mcpServers": [], "additionalDirectories": ["/x"]}, "additionalDirectories is not supported"),
-        ({"cwd": "/", "mcpServers": [{"name": "m", "command": "m"}]}, "mcpServers is not supported"),
-        ({"mcpServers": []}, "cwd must be a string"),
-        ({"cwd": "/"}, "mcpServers must be a list"),
-        ({"cwd": "/", "mcpServers": {}}, "mcpServers must be a list"),
-        ({"cwd": "/no/such/folder", "mcpServers": []}, "cwd is not a folder: /no/such/folder"),
-        ([], "params must be an object"),
-    ],
-)
-async def test_b13_a_session_that_cannot_be_is_refused_by_name(place: Place, params: Any, message: str) -> None:
+REFUSED_SESSIONS: list[tuple[Any, str]] = [
+    ({"cwd": "here", "mcpServers": []}, "cwd must be an absolute path: here"),
+    ({"cwd": "", "mcpServers": []}, "cwd must be an absolute path: "),
+    ({"cwd": "/", "mcpServers": [], "additionalDirectories": ["/x"]}, "additionalDirectories is not supported"),
+    ({"cwd": "/", "mcpServers": [{"name": "m", "command": "m"}]}, "mcpServers is not supported"),
+    ({"mcpServers": []}, "cwd must be a string"),
+    ({"cwd": "/"}, "mcpServers must be a list"),
+    ({"cwd": "/", "mcpServers": {}}, "mcpServers must be a list"),
+    ({"cwd": "/no/such/folder", "mcpServers": []}, "cwd is not a folder: /no/such/folder"),
+    (["/"], "params must be an object"),
+]
+
+
+async def test_b13_a_session_that_cannot_be_is_refused_by_name(place: Place) -> None:
     async with acp(place, "--config", str(compose(place, acp={}))) as client:
         await client.hello()
-        client.raw(json.dumps({"jsonrpc": "2.0", "id": 50, "method": "session/new", "params": params}).encode() + b"\n")
-        assert (await client.answer(50))["error"] == {"code": BAD, "message": f"Invalid params: {message}"}
-        assert await client.session("/")
+        for params, message in REFUSED_SESSIONS:
+            error = await client.refused("session/new", params)
+            assert error == {"code": BAD, "message": f"Invalid params: {message}"}
+            assert await client.session("/")
 
 
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        ({"type": "text", "text": " \n"}, "empty prompt"),
-        ({"type": "text"}, "text block: text must be a string"),
-        ({"type": "audio", "data": "", "mimeType": "audio/wav"}, 'prompt content of type "audio" is not supported'),
-        (
-            {"type": "image", "data": "", "mimeType": "image/png"},
-            'prompt content of type "image" is not supported',
-        ),
-        (
-            {"type": "resource", "resource": {"uri": "x", "text": "y"}},
-            'prompt content of type "resource" is not supported',
-        ),
-        ({"type": "hologram"}, 'prompt content of type "hologram" is not supported'),
-        (7, "a prompt block must be an object"),
-    ],
-)
-async def test_b13_content_that_cannot_be_taken_is_refused_and_the_session_stays(
-    place: Place, block: Any, message: str
-) -> None:
+REFUSED_CONTENT: list[tuple[Any, str]] = [
+    ({"type": "text", "text": " \n"}, "empty prompt"),
+    ({"type": "text"}, "text block: text must be a string"),
+    ({"type": "audio", "data": "", "mimeType": "audio/wav"}, 'prompt content of type "audio" is not supported'),
+    ({"type": "image", "data": "", "mimeType": "image/png"}, 'prompt content of type "image" is not supported'),
+    (
+        {"type": "resource", "resource": {"uri": "x", "text": "y"}},
+        'prompt content of type "resource" is not supported',
+    ),
+    ({"type": "hologram"}, 'prompt content of type "hologram" is not supported'),
+    (7, "a prompt block must be an object"),
+]
+
+
+async def test_b13_content_that_cannot_be_taken_is_refused_and_the_session_stays(place: Place) -> None:
     async with acp(place, "--config", str(compose(place, acp={}))) as client:
         session = await opened(client, place)
-        error = await client.refused("session/prompt", sessionId=session, prompt=[block])
-        assert error == {"code": BAD, "message": f"Invalid params: {message}"}
+        for block, message in REFUSED_CONTENT:
+            error = await client.refused("session/prompt", sessionId=session, prompt=[block])
+            assert error == {"code": BAD, "message": f"Invalid params: {message}"}
         assert await client.prompt(session, "hi") == "end_turn"
         assert client.texts(session) == ["blind heard: hi"]
 

@@ -57,7 +57,7 @@ class Outbox:
     def _deliver(self, update: Update) -> None:
         try:
             self._peer.notify("session/update", {"sessionId": self._session_id, "update": update})
-        except Exception as error:  # such as text that is no Unicode
+        except Exception as error:  # such as a card of a tool that is no JSON
             self._failure = self._failure or error
 
     async def _work_off(self) -> None:
