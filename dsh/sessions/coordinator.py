@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dsh.cordis.jsonio import JsonObject
     from dsh.sessions.backend import Backend, Hold
     from dsh.sessions.log_file import StoredLog
+    from dsh.sessions.stored import Listing
 
 T = TypeVar("T")
 
@@ -375,13 +376,11 @@ class SessionCoordinator(SessionPersistence):
 
     async def list(self) -> builtins.list[SessionHeader]:
         """Headers of every readable stored session, the latest activity first."""
-        listing = await self._in_thread(self._backend.listing)
-        return [entry.header for entry in listing.sessions]
+        return [entry.header for entry in (await self._listing()).sessions]
 
     async def list_snapshots(self) -> builtins.list[SessionSnapshot]:
         """Headers and revisions of every readable stored session."""
-        listing = await self._in_thread(self._backend.listing)
-        return [SessionSnapshot(entry.header, entry.revision) for entry in listing.sessions]
+        return [SessionSnapshot(entry.header, entry.revision) for entry in (await self._listing()).sessions]
 
     async def read_raw(self, session_id: str) -> JsonObject | None:
         """The stored bytes as JSONL text: `{header, filename, content}`; None when absent."""
@@ -459,6 +458,11 @@ class SessionCoordinator(SessionPersistence):
         self._log_changes(session_id)
 
     # -- details ------------------------------------------------------------------------------------------------------
+
+    async def _listing(self) -> Listing:
+        """What is stored, with the sessions that were let go just now."""
+        await asyncio.gather(*map(self._drained, list(self._live.leaving)))
+        return await self._in_thread(self._backend.listing)
 
     async def _drained(self, session_id: str) -> None:
         """Wait for what a session that was let go just now still has on its way to the disk."""

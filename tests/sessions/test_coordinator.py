@@ -195,6 +195,19 @@ async def test_all_of_a_session_is_read_while_its_end_is_still_being_written(tmp
         assert raw is not None and raw["content"] == runtime.log_bytes("s").decode()
 
 
+async def test_a_session_that_ended_before_its_first_write_is_listed(tmp_path: Path) -> None:
+    async with running(tmp_path, writeBatchMaxDelayMs=600_000) as runtime:
+        session = runtime.sessions.prepare("s", meta={"cwd": "/w"}).session
+        detach = runtime.sessions.enter(session)
+        runtime.sessions.announce(session)
+        turn(session, 1)
+        disk_busy = threading.Event()
+        runtime.store._writer.submit(disk_busy.wait)
+        detach()
+        asyncio.get_running_loop().call_later(0.1, disk_busy.set)
+        assert [header.id for header in await runtime.store.list()] == ["s"]
+
+
 async def test_a_name_can_be_used_again_while_the_old_log_is_still_being_written(tmp_path: Path) -> None:
     async with running(tmp_path) as runtime:
         preparation = runtime.sessions.prepare("s", meta={"cwd": "/w"})
