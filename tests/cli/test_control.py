@@ -149,7 +149,7 @@ async def test_waiting_prints_the_final_text_and_tells_how_the_turn_ended(place:
         as_json = await place.dsh("send", "main", "hello", "--wait", "--json")
         assert as_json.json()["status"] == "completed" and "You said: hello" in as_json.json()["output"]
         async with following(place, "send", "main", WAIT, "--wait") as waiting:
-            await control.waits("begun")
+            await control.begun()
             async with following(place, "send", "main", "behind it", "--wait") as queued:
                 async with asyncio.timeout(TIMEOUT):
                     while not (queue := await control.ask("GET", f"/api/sessions/{control.main}/queue"))["nextTurn"]:
@@ -172,7 +172,7 @@ async def test_a_failed_turn_is_told_as_such(place: Place) -> None:
 async def test_a_daemon_that_ends_under_a_waiting_command_is_told(place: Place) -> None:
     async with controlled(place) as control:
         async with following(place, "send", "main", WAIT, "--wait") as waiting:
-            await control.waits("begun")
+            await control.begun()
             control.daemon.signal(signal.SIGKILL)
             assert await waiting.ends() == 1
             assert waiting.err == f"dsh: daemon {control.daemon.process.pid} (cordis.yml) ended\n"
@@ -181,7 +181,7 @@ async def test_a_daemon_that_ends_under_a_waiting_command_is_told(place: Place) 
 async def test_steering_reaches_the_turn_that_runs(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         queued = await place.dsh("send", "main", "the next turn's")
         async with following(place, "send", "main", "to the left", "--steer", "--wait") as steering:
             async with asyncio.timeout(TIMEOUT):
@@ -300,7 +300,7 @@ async def test_following_goes_on_when_the_daemon_is_back(place: Place) -> None:
     async with controlled(place) as control:
         async with following(place, "tail", "steady", "--json", "--from", "0") as tail:
             await control.prompt(WAIT)
-            await control.waits("begun")
+            await control.begun()
             await tail.shows('"tool/call"')
             control.daemon.signal(signal.SIGKILL)
             await tail.shows("waiting for steady to come back", "err")
@@ -345,7 +345,7 @@ async def test_cancelling_keeps_what_waits_unless_told_otherwise(place: Place) -
         assert (await place.dsh("cancel", "main")).out == "main was not working\n"
         for more, left in (([], 1), (["--drop"], 0)):
             await control.prompt(WAIT)
-            await control.waits("begun")
+            await control.begun()
             await control.prompt("later")
             done = await place.dsh("cancel", "main", *more)
             assert (done.code, done.out) == (0, "cancelled the turn of main\n")
@@ -362,7 +362,7 @@ async def test_cancelling_keeps_what_waits_unless_told_otherwise(place: Place) -
 async def test_draining_waits_for_the_running_turn_and_takes_no_more(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         async with following(place, "stop", "--drain") as stop:
             await stop.shows("waiting for main; ", "err")
             refused = await place.dsh("send", "main", "one more")
@@ -381,7 +381,7 @@ async def test_draining_waits_for_the_running_turn_and_takes_no_more(place: Plac
 async def test_stopping_at_once_ends_the_turn_and_waits_for_the_process(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         process = os.pidfd_open(control.daemon.process.pid)
         try:
             done = await place.dsh("stop", "main")

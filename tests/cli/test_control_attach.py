@@ -52,7 +52,7 @@ async def test_typing_steering_and_cancelling_while_a_turn_runs(place: Place) ->
         async with console(place, command="attach") as terminal:
             await terminal.shows("\n>")
             terminal.type(WAIT + "\r")
-            await control.waits("begun")
+            await control.begun()
             terminal.type("next one\r")
             await terminal.shows("waits for its turn; !TEXT steers the running one")
             terminal.type("!to the left\r")
@@ -67,7 +67,7 @@ async def test_typing_steering_and_cancelling_while_a_turn_runs(place: Place) ->
             terminal.type("ne\r")
             await terminal.shows("You said: half a line")
             terminal.type(WAIT + "\r")
-            await control.waits("begun")
+            await control.begun()
             terminal.type("typed while it runs")
             first = time.monotonic()
             terminal.type("\x03")
@@ -111,7 +111,7 @@ async def test_twice_ctrl_c_leaves_a_daemon_that_does_not_answer(place: Place) -
     async with controlled(place) as control, console(place, command="attach") as terminal:
         await terminal.shows("\n>")
         terminal.type(WAIT + "\r")
-        await control.waits("begun")
+        await control.begun()
         control.daemon.signal(signal.SIGSTOP)
         try:
             terminal.type("more\r")
@@ -133,7 +133,7 @@ async def _queued(control: object, target: str, count: int) -> None:
 async def test_a_turn_that_runs_is_shown_from_its_beginning(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         async with console(place, command="attach") as terminal:
             await terminal.shows("> call bash")
             await terminal.shows('bash {"command"')
@@ -187,7 +187,7 @@ async def test_without_a_terminal_lines_are_prompts_and_answers_are_printed(plac
 async def test_a_prompt_the_daemon_refuses_is_said(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         async with following(place, "attach") as attached:
             await attached.shows("attached to main")
             await control.ask("POST", "/api/stop", {"mode": "drain"}, 202)

@@ -66,7 +66,7 @@ async def test_a_control_row_that_starts_anew_is_not_the_end_of_the_daemon(place
             following(place, "send", "main", WAIT, "--wait") as waiting,
             following(place, "attach", "main") as attached,
         ):
-            await control.waits("begun")
+            await control.begun()
             await attached.shows("touch begun")
             text = (place.work / "cordis.yml").read_text("utf-8")
             place.write("cordis.yml", text + "- {id: control, name: dsh-control, config: {port: 0}}\n")

@@ -56,7 +56,7 @@ async def test_a_daemon_that_does_not_answer_is_named_where_an_agent_is_not_foun
 async def test_a_drain_that_is_cut_short_is_no_success(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         async with following(place, "stop", "--drain") as drain:
             await drain.shows("waiting for main; ", "err")
             hard = await place.dsh("stop")

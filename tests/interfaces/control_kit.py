@@ -40,6 +40,19 @@ WAIT = 'call bash {"command":"touch begun; until [ -e go ]; do sleep 0.02; done;
 """A prompt whose turn goes on until the file `go` appears in the workspace; `begun` says that its tool runs."""
 
 
+async def begun(place: Place) -> None:
+    """Wait until the tool of `WAIT` runs."""
+    async with asyncio.timeout(TIMEOUT):
+        while not (place.work / "begun").exists():
+            await asyncio.sleep(0.02)
+
+
+def go(place: Place) -> None:
+    """Let the tool of `WAIT` end."""
+    (place.work / "begun").unlink()
+    (place.work / "go").touch()
+
+
 @dataclass
 class Controlled:
     """A daemon, its place, and a client on its socket."""
@@ -82,16 +95,13 @@ class Controlled:
             assert response.status_code == 200, await response.aread()
             yield Frames(response)
 
-    async def waits(self, name: str) -> None:
-        """Wait for a file of the workspace."""
-        async with asyncio.timeout(TIMEOUT):
-            while not (self.place.work / name).exists():
-                await asyncio.sleep(0.02)
+    async def begun(self) -> None:
+        """Wait until the tool of `WAIT` runs."""
+        await begun(self.place)
 
     def go(self) -> None:
-        """Let the tool of `WAIT` end."""
-        (self.place.work / "begun").unlink()
-        (self.place.work / "go").touch()
+        """Let it end."""
+        go(self.place)
 
 
 @dataclass

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import TIMEOUT, Place
-from tests.interfaces.control_kit import DEMO, WAIT, demo_place
-from tests.interfaces.test_console import console
+from tests.cli.kit import Place
+from tests.interfaces.control_kit import WAIT, begun, demo_place, go
+from tests.interfaces.test_console import Terminal, console
 
 
 @pytest.fixture
@@ -19,24 +20,18 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
-async def begun(place: Place) -> None:
-    """Wait until the tool of `WAIT` runs."""
-    async with asyncio.timeout(TIMEOUT):
-        while not (place.work / "begun").exists():
-            await asyncio.sleep(0.02)
-
-
-def go(place: Place) -> None:
-    """Let it end."""
-    (place.work / "begun").unlink()
-    (place.work / "go").touch()
-
-
-async def test_lines_typed_during_a_turn_become_the_next_prompts_or_steer_it(place: Place) -> None:
+@asynccontextmanager
+async def waiting_turn(place: Place) -> AsyncIterator[Terminal]:
+    """A console whose agent is in the turn of `WAIT`."""
     async with console(place) as terminal:
         await terminal.shows("\n>")
         terminal.type(WAIT + "\r")
         await begun(place)
+        yield terminal
+
+
+async def test_lines_typed_during_a_turn_become_the_next_prompts_or_steer_it(place: Place) -> None:
+    async with waiting_turn(place) as terminal:
         terminal.type("a prompt for later\r")
         await terminal.shows("waits for its turn; !TEXT steers the running one")
         terminal.type("!to the left\r/steer and then right\r")
@@ -65,10 +60,7 @@ async def test_a_prompt_from_elsewhere_is_shown_and_typed_ones_are_shown_once(pl
 
 
 async def test_cancelling_keeps_the_typed_line_and_what_waits(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.shows("\n>")
-        terminal.type(WAIT + "\r")
-        await begun(place)
+    async with waiting_turn(place) as terminal:
         terminal.type("waiting\r")
         await terminal.shows("waits for its turn")
         terminal.type("half")
@@ -82,11 +74,7 @@ async def test_cancelling_keeps_the_typed_line_and_what_waits(place: Place) -> N
 
 
 async def test_twice_ctrl_c_in_a_turn_leaves_with_130(place: Place) -> None:
-    place.write("cordis.yml", DEMO)
-    async with console(place) as terminal:
-        await terminal.shows("\n>")
-        terminal.type(WAIT + "\r")
-        await begun(place)
+    async with waiting_turn(place) as terminal:
         terminal.type("\x03")
         await terminal.shows("cancelling; Ctrl-C again leaves")
         terminal.type("\x03")
@@ -94,10 +82,7 @@ async def test_twice_ctrl_c_in_a_turn_leaves_with_130(place: Place) -> None:
 
 
 async def test_cancel_as_a_command_drops_what_waits(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.shows("\n>")
-        terminal.type(WAIT + "\r")
-        await begun(place)
+    async with waiting_turn(place) as terminal:
         terminal.type("never\r")
         await terminal.shows("waits for its turn")
         terminal.type("/cancel\r")

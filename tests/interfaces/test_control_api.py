@@ -159,7 +159,7 @@ async def test_a_stored_session_is_opened_again_by_its_id(place: Place) -> None:
 async def test_a_running_turn_is_steered_queued_behind_and_cancelled(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         steer = await control.prompt("turn left", "steer")
         kept = await control.prompt("later")
         dropped = await control.prompt("never")
@@ -177,7 +177,7 @@ async def test_a_running_turn_is_steered_queued_behind_and_cancelled(place: Plac
         assert turns[0] < users[-2][0] < turns[1] < users[-1][0], "the steer joined the first turn"
         assert await control.ask("POST", f"/api/sessions/{control.main}/cancel") == {"cancelled": False}
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         assert await control.ask("POST", f"/api/sessions/{control.main}/cancel") == {"cancelled": True}
         await control.idle()
         ends = [event["data"]["reason"] for event in await control.log() if event["type"] == "turn/end"]

@@ -121,7 +121,7 @@ async def test_status_frames_stand_between_the_events_they_belong_to(place: Plac
 async def test_a_stored_session_is_read_and_then_followed_once_it_is_opened(place: Place) -> None:
     async with controlled(place) as control:
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
     (place.work / "begun").unlink()  # the daemon was killed in the middle of the turn: opening adds its end
     async with controlled(place) as later:
         name = control.main
@@ -173,7 +173,6 @@ def _unchunked(data: bytes) -> bytes:
 
 async def test_a_client_that_leaves_is_forgotten(place: Place) -> None:
     async with controlled(place) as control:
-        before = len((await control.ask("GET", "/api/plugins"))["fibers"]["children"])
         for _ in range(5):
             async with control.frames() as frames:
                 await frames.next()
@@ -184,16 +183,15 @@ async def test_a_client_that_leaves_is_forgotten(place: Place) -> None:
                 if tasks == ["control connection"]:
                     break
                 await asyncio.sleep(0.02)
-        assert before
 
 
-async def test_a_stop_ends_the_stream_in_good_order(place: Place) -> None:
+async def test_a_stop_breaks_off_the_streams_and_ends_the_process(place: Place) -> None:
     async with controlled(place) as control, control.frames() as frames:
         await frames.next()
         await control.prompt(WAIT)
-        await control.waits("begun")
+        await control.begun()
         await control.ask("POST", "/api/stop", {}, 202)
-        with pytest.raises((StopAsyncIteration, Exception)):
+        with pytest.raises(httpx.RemoteProtocolError):
             while True:
                 await frames.next()
         assert await control.daemon.finish() == 0
