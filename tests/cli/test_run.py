@@ -14,20 +14,12 @@ from typing import Any
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
+from tests.cli.compositions import SHELL, SPINE
 from tests.cli.kit import PYTHON, Daemon, Place
 
-CORDIS = """\
-- id: agent-loop
-  name: dsh-agent-loop
-  config:
-    maxParallelToolCalls: 10   # live
-    agents:
-      - id: main
-- {id: llm, name: dsh-llm}
-- {id: session, name: dsh-session}
-- {id: system-prompt, name: dsh-system-prompt}
-- {id: tools, name: dsh-tools}
-- {id: agent, name: dsh-agent}
+CORDIS = (
+    SPINE
+    + """\
 - {id: settings, name: dsh-settings-file}
 - {id: credentials, name: dsh-credentials-local}
 - {id: llm-deepseek, name: dsh-llm-deepseek}
@@ -35,13 +27,13 @@ CORDIS = """\
 - {id: default-model, name: dsh-agent-default-model, config: {provider: deepseek-official, model: deepseek-flash}}
 - {id: persistence, name: dsh-session-persistence-jsonl, config: {root: !!js dshHomePath('sessions')}}
 - {id: checkpoints, name: dsh-session-checkpoint-policy}
-- {id: subprocess, name: dsh-subprocess-local}
-- {id: bash, name: dsh-bash-local}
-- {id: shell-env, name: dsh-shell-env}
-- {id: tool-bash, name: dsh-tool-bash, config: {allowParallel: true}}
+"""
+    + SHELL
+    + """\
 - {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}
 - {id: hello, name: ./hello.py}
 """
+)
 
 HELLO = """\
 from dsh.cordis import Context

@@ -13,28 +13,18 @@ import httpx
 
 from dsh.interfaces.control.client import FrameParser
 from dsh.interfaces.control.run_folder import Entry, find_entries
+from tests.cli.compositions import SHELL, SPINE
 from tests.cli.kit import TIMEOUT, Daemon, Place
 
-DEMO = """\
-- id: agent-loop
-  name: dsh-agent-loop
-  config:
-    maxParallelToolCalls: 10   # live
-    agents:
-      - id: main
-- {id: llm, name: dsh-llm}
-- {id: session, name: dsh-session}
-- {id: system-prompt, name: dsh-system-prompt}
-- {id: tools, name: dsh-tools}
-- {id: agent, name: dsh-agent}
+DEMO = (
+    SPINE
+    + """\
 - {id: llm-demo, name: dsh-llm-demo, config: {paceMs: 0}}
 - {id: default-model, name: dsh-agent-default-model, config: {provider: demo, model: demo}}
 - {id: persistence, name: dsh-session-persistence-jsonl, config: {root: !!js dshHomePath('sessions')}}
-- {id: subprocess, name: dsh-subprocess-local}
-- {id: bash, name: dsh-bash-local}
-- {id: shell-env, name: dsh-shell-env}
-- {id: tool-bash, name: dsh-tool-bash, config: {allowParallel: true}}
 """
+    + SHELL
+)
 
 WAIT = 'call bash {"command":"touch begun; until [ -e go ]; do sleep 0.02; done; rm go","description":"wait"}'
 """A prompt whose turn goes on until the file `go` appears in the workspace; `begun` says that its tool runs."""
