@@ -13,17 +13,14 @@ from typing import Any
 
 import orjson
 from _kit import fastest
+from open_session import EVENTS, conversation
 
 from dsh.cordis import Context
 from dsh.cordis.jsonio import decode, encode, snapshot_json
 from dsh.core.bulk import collector_paused
 from dsh.core.packed_rows import pack, unpack
 from dsh.core.session import Session
-from dsh.core.session_event import SessionEvent
 from dsh.core.session_store import SessionAppended, Sessions
-
-EVENTS = 100_000
-RUN = 40
 
 
 def chunk(index: int, text: str) -> dict[str, Any]:
@@ -73,29 +70,6 @@ async def append_live(frozen: Any, listeners: int) -> float:
         return fastest(run, 3) / EVENTS * 1e6
 
 
-def stored_events() -> list[SessionEvent]:
-    """Turns of a prompt, chunks in several blocks, a reply."""
-    session = Session("bench")
-    user = {"role": "user", "content": [{"type": "text", "text": "go"}], "source": {"kind": "user"}}
-    source = {"kind": "model", "provider": "p", "model": "m"}
-    turn = 0
-    while session.seq < EVENTS:
-        turn += 1
-        session.append("turn/start", {"turn": turn})
-        session.append("step/start", {"turn": turn, "step": 1})
-        session.append("user/message", {"id": f"u{turn}", **user}, "append")
-        first = session.seq
-        for block in range(5):
-            for word in range(RUN):
-                session.append("assistant/chunk", {**chunk(block, f"word {word}"), "turn": turn})
-        message = {"id": f"a{turn}", "role": "assistant", "content": [{"type": "text", "text": "ok"}], "source": source}
-        reply = {"turn": turn, "step": 1, "message": message}
-        session.append("assistant/message", reply, "append", range(first, session.seq))
-        session.append("step/end", {"turn": turn, "step": 1})
-        session.append("turn/end", {"turn": turn, "reason": {"kind": "completed"}})
-    return list(session.events)
-
-
 def open_stored(lines: list[bytes]) -> float:
     """Seconds to decode the lines, validate and freeze them, fold the surface and derive the messages."""
 
@@ -133,7 +107,7 @@ def main() -> None:
 
     line("append + events view at 100,000 events", fastest(views) / 1000 * 1e6)
 
-    events = stored_events()
+    events = conversation()
     packed = [encode(row) for row in pack(events)]
     plain = [encode(event.to_wire()) for event in events]
     for name, lines in (("packed rows", packed), ("one line an event", plain)):

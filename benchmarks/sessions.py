@@ -8,24 +8,21 @@ Prints one line a measurement: our time, the bare time, their ratio.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import tempfile
 import time
-from typing import Any
+from pathlib import Path
 
 import orjson
 from _kit import fastest
+from open_session import conversation, stored
 
 from dsh.cordis import Context
-from dsh.cordis.jsonio import snapshot_json
 from dsh.core import session_store
-from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
 from dsh.core.session_store import Sessions
 from dsh.sessions import jsonl
-from dsh.sessions.jsonl_store import Compression, JsonlStore
-from dsh.sessions.lease import Leases
+from dsh.sessions.jsonl_store import Compression
 from dsh.sessions.log_file import LogWriter, read_log
 from dsh.sessions.paths import session_dir
 from dsh.sessions.stored import HeaderCache, list_stored
@@ -36,64 +33,24 @@ def show(what: str, ours: float, bare: float) -> None:
     print(f"{what:58} {ours * 1000:9.2f} ms   bare {bare * 1000:9.2f} ms   x{ours / bare:.1f}")
 
 
-def conversation(count: int) -> list[SessionEvent]:
-    """A log of `count` events, four fifths of them stream deltas."""
-    events: list[SessionEvent] = []
-
-    def add(type_: str, data: Any, **more: Any) -> None:
-        events.append(SessionEvent(type_, len(events), 1000 + len(events), snapshot_json(data), **more))
-
-    turn = 0
-    while len(events) < count:
-        turn += 1
-        add("turn/start", {"turn": turn})
-        user = {"id": f"u{turn}", "role": "user", "content": [{"type": "text", "text": "hi " * 20}]}
-        add("user/message", {**user, "source": {"kind": "user"}}, surface_op="append")
-        add("step/start", {"turn": turn, "step": 1})
-        for index in range(40):
-            chunk = {"type": "text-delta", "index": 0, "text": f"piece {index} "}
-            add("assistant/chunk", {"turn": turn, "step": 1, "chunk": chunk})
-        source = {"kind": "model", "provider": "p", "model": "m"}
-        message = {"id": f"a{turn}", "role": "assistant", "content": [{"type": "text", "text": "x" * 300}]}
-        add(
-            "assistant/message",
-            {"turn": turn, "step": 1, "message": {**message, "source": source}},
-            surface_op="append",
-        )
-        add("step/end", {"turn": turn, "step": 1})
-        add("turn/end", {"turn": turn, "reason": {"kind": "completed"}})
-    return events[:count]
-
-
 def opening(root: str) -> None:
     """Read and decode a log of 100,000 events."""
-    events = conversation(100_000)
-
-    def measure(compression: Compression) -> None:
-        store = JsonlStore(
-            os.path.join(root, compression),
-            compression=compression,
-            writer=LogWriter(durable=False),
-            leases=Leases(),
-            logger=logging.getLogger("bench"),
-        )
-        header = SessionHeader("long", 1, cwd="/w")
-        hold = store.hold("long", "/w")
-        for at in range(0, len(events), 50):
-            hold.append(header, at, events[at : at + 50])
-        path = hold.path or ""
-        hold.release()
-        lines = store.read_text("long")
+    events = conversation()
+    layouts: tuple[Compression, ...] = ("none", "zstd")
+    for compression in layouts:
+        place = os.path.join(root, compression)
+        lines = stored(place, events, compression, packed=True).read_text("long")
         assert lines is not None
         text = lines[1]
-        show(
-            f"open 100,000 events, {compression} ({os.path.getsize(path) // 1024} KB)",
-            fastest(lambda: read_log(path, "long")),
-            fastest(lambda: [orjson.loads(line) for line in text.split(b"\n")[:-1]]),
-        )
+        (path,) = (str(file) for file in Path(place).rglob("session.jsonl*"))
 
-    measure("none")
-    measure("zstd")
+        def ours(path: str = path) -> object:
+            return read_log(path, "long")
+
+        def bare(text: bytes = text) -> object:
+            return [orjson.loads(line) for line in text.split(b"\n")[:-1]]
+
+        show(f"open 100,000 events, {compression} ({os.path.getsize(path) // 1024} KB)", fastest(ours), fastest(bare))
 
 
 def listing(root: str, count: int = 10_000) -> None:
