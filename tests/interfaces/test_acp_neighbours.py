@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dsh.cordis import Context
+from dsh.cordis.inspection import walk
 from dsh.core.agent import AgentOptions, CreateAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.seams import ApprovalRequest
@@ -61,6 +62,7 @@ class Pipes:
         while True:
             frame = await self.next()
             if frame.get("id") == request_id and "method" not in frame:
+                assert "result" in frame, frame
                 return frame["result"]
 
     async def next(self) -> Frame:
@@ -82,6 +84,7 @@ async def served(place: Place, *extra: Any) -> AsyncIterator[tuple[App, Pipes, s
 
     def prepare(root: Context) -> None:
         root.provide("stdioProtocol", "acp")
+        root.provide("acpConnection", {})
         root.provide("stdout", pipes.output)
         root.provide("stdin", pipes)
 
@@ -192,6 +195,31 @@ async def test_b13_a_turn_that_somebody_else_cancels_ends_the_prompt_as_usual(pl
         await appears(ready)
         agent.cancel({"kind": "hook", "reason": "enough"})
         assert await asked == {"stopReason": "end_turn"}
+
+
+async def test_what_comes_while_the_row_restarts_is_answered_by_the_next_server(place: Place) -> None:
+    async with served(place) as (app, pipes, session):
+        agent = app.root[Agents].get(session)
+        assert agent is not None
+        leaving, release = asyncio.Event(), asyncio.Event()
+
+        async def linger() -> None:
+            leaving.set()
+            await release.wait()
+
+        agent.ctx.defer(linger)
+        (row,) = [fiber for fiber in walk(app.root.fiber) if fiber.entry_id == "acp"]
+        restarted = asyncio.ensure_future(row.restart())
+        await leaving.wait()
+        asked = asyncio.ensure_future(
+            pipes.ask("session/prompt", 3, sessionId=session, prompt=[{"type": "text", "text": "hi"}])
+        )
+        for _ in range(20):  # time for the server that ends to take it
+            await asyncio.sleep(0)
+        release.set()
+        await restarted
+        assert await asked == {"stopReason": "end_turn"}
+        assert app.exit.code is None
 
 
 async def test_b13_calls_of_other_agents_and_calls_without_an_id_are_not_asked_about(place: Place) -> None:

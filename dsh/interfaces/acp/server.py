@@ -98,8 +98,14 @@ class AcpServer:
         await self.close()
 
     async def _incoming(self) -> AsyncIterator[bytes]:
+        """What the client writes. What comes while this row is being unloaded is kept for the server that follows."""
+        if left := self._remembered.pop("unread", b""):
+            yield left
         async for chunk in self._source:
-            yield chunk
+            if self._ctx.stack.is_open:
+                yield chunk
+            else:
+                self._remembered["unread"] = self._remembered.get("unread", b"") + chunk
         self._stop()  # what else it asked for may still be answered
 
     async def close(self) -> None:
