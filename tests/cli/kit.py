@@ -13,8 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsh.cli.starter import starter_files
+
 PYTHON = sys.executable
 TIMEOUT = 40.0
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without keys, proxies, and settings of dsh and of the test runner."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DEEPSEEK_", "DSH_", "PYTEST_")) and "proxy" not in name.lower()
+    }
 
 
 @dataclass
@@ -47,10 +58,14 @@ class Place:
         """A fresh place below ``root``; no key and no proxy is inherited."""
         home, work = root / "home", root / "work"
         work.mkdir()
-        kept = {
-            k: v for k, v in os.environ.items() if not k.startswith(("DEEPSEEK_", "DSH_")) and "proxy" not in k.lower()
-        }
-        return cls(home, work, {**kept, "DSH_HOME": str(home), "PYTHONUNBUFFERED": "1", **env})
+        return cls(home, work, {**clean_environment(), "DSH_HOME": str(home), "PYTHONUNBUFFERED": "1", **env})
+
+    def init(self) -> None:
+        """Put the starter composition into the workspace, as ``dsh init`` does."""
+        for name, content in starter_files().items():
+            path = self.work / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
 
     def model(self, url: str) -> None:
         """Send model requests to ``url``."""
@@ -63,19 +78,24 @@ class Place:
         path.write_text(text, "utf-8")
         return path
 
-    async def dsh(self, *arguments: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Finished:
-        """Run one command to its end."""
-        process = await asyncio.create_subprocess_exec(
-            PYTHON,
-            "-m",
-            "dsh.cli.main",
-            *arguments,
+    async def start(
+        self, *arguments: str, stdin: int = asyncio.subprocess.DEVNULL, env: Mapping[str, str] | None = None
+    ) -> asyncio.subprocess.Process:
+        """Start one command, its output in pipes. The caller ends it."""
+        return await asyncio.create_subprocess_exec(
+            *(PYTHON, "-m", "dsh.cli.main", *arguments),
             cwd=self.work,
             env={**self.env, **(env or {})},
-            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            limit=2**24,
         )
+
+    async def dsh(self, *arguments: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Finished:
+        """Run one command to its end."""
+        pipe = asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE
+        process = await self.start(*arguments, stdin=pipe, env=env)
         try:
             given = None if stdin is None else stdin.encode()
             out, err = await asyncio.wait_for(process.communicate(given), TIMEOUT)
@@ -87,23 +107,9 @@ class Place:
         return Finished(process.returncode, out.decode(), err.decode())
 
     @asynccontextmanager
-    async def daemon(self, *arguments: str) -> AsyncIterator[Daemon]:
+    async def daemon(self, *arguments: str, command: str = "run") -> AsyncIterator[Daemon]:
         """``dsh run … --output stream-json`` while the block runs; killed at its end if still there."""
-        process = await asyncio.create_subprocess_exec(
-            PYTHON,
-            "-m",
-            "dsh.cli.main",
-            "run",
-            *arguments,
-            "--output",
-            "stream-json",
-            cwd=self.work,
-            env=self.env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=2**24,
-        )
+        process = await self.start(command, *arguments, "--output", "stream-json")
         daemon = Daemon(process)
         try:
             yield daemon

@@ -1,6 +1,6 @@
 """Differences on purpose: one file a case in ``allowed/``, each entry with its reason.
 
-An entry says how a recorded record reads here (``part``, ``where``, ``set``, ``unset``) or how a wanted text does
+An entry says how a recorded record reads here (``part``, ``where``, ``set``) or how a wanted text does
 (``text``), or it changes a row before the run (``row``, ``config``). An entry that no longer fits anything is an error,
 so none outlives its reason.
 """
@@ -32,7 +32,6 @@ class Allowance:
     part: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)
     set: Mapping[str, Any] = field(default_factory=dict)
-    unset: Sequence[str] = ()
     text: Mapping[str, str] = field(default_factory=dict)
     row: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -81,8 +80,6 @@ def apply(parts: Sequence[Part], allowed: Sequence[Allowance]) -> list[Part]:
         for record in hits:
             for path, value in allowance.set.items():
                 _set(record, path, value)
-            for path in allowance.unset:
-                _unset(record, path)
         out[index] = replace(out[index], want=want)
     return out
 
@@ -98,10 +95,3 @@ def _set(record: Any, path: str, value: Any) -> None:
     for key in parents:
         record = record[key]
     record[last] = value
-
-
-def _unset(record: Any, path: str) -> None:
-    *parents, last = path.split(".")
-    for key in parents:
-        record = record[key]
-    record.pop(last)

@@ -53,8 +53,7 @@ class Case:
     def recorded_rows(self) -> list[dict[str, Any]]:
         """The rows of the recording's composition, placeholders and all."""
         config = self.spec.get("config")
-        rows = yaml.safe_load((CORPUS / config).read_text("utf-8")) if config else []
-        return [*rows, *self.spec.get("rows", ())]
+        return [*(_composition(config) if config else ()), *self.spec.get("rows", ())]
 
     @property
     def rows(self) -> list[str]:
@@ -90,6 +89,11 @@ class Log:
 def load_cases(driver: str | None = None) -> list[Case]:
     """All cases, or those of one driver, in path order; empty without a corpus."""
     return [case for case in _all_cases() if driver in (None, case.driver)]
+
+
+@cache
+def _composition(config: str) -> tuple[dict[str, Any], ...]:
+    return tuple(yaml.safe_load((CORPUS / config).read_text("utf-8")))
 
 
 @cache

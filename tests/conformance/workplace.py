@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tests.cli.kit import PYTHON, Finished, clean_environment
 from tests.conformance.composition import Composition, compose, places
 from tests.conformance.corpus import Case, Log, decode_log
 from tests.conformance.normalise import Normaliser
@@ -77,7 +76,7 @@ class Workplace:
     async def start(self, *command: str, env: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
         """Start ``dsh COMMAND…`` in the workspace with pipes."""
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dsh.cli.main", *command),
+            *(PYTHON, "-m", "dsh.cli.main", *command),
             cwd=self.cwd,
             env={**self.env, **(env or {})},
             stdin=asyncio.subprocess.PIPE,
@@ -95,19 +94,6 @@ class Workplace:
             await end(process)
         assert process.returncode is not None
         return Finished(process.returncode, out.decode(), err.decode())
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-    def lines(self) -> list[Any]:
-        """Standard output as JSON lines."""
-        return [json.loads(line) for line in self.out.split("\n") if line]
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
@@ -149,15 +135,6 @@ def prepare(cwd: Path, steps: Sequence[Mapping[str, Any]]) -> None:
                 path.mkdir()
             case other:
                 raise AssertionError(f"unknown preparation {other}")
-
-
-def clean_environment() -> dict[str, str]:
-    """This process's environment without keys, proxies and settings of dsh."""
-    return {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("DEEPSEEK_", "DSH_", "PYTEST_")) and "proxy" not in key.lower()
-    }
 
 
 def _replay(case: Case, root: Path) -> dict[str, str]:

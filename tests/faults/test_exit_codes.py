@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.kit import PYTHON, TIMEOUT, Finished, Place
+from tests.cli.kit import TIMEOUT, Finished, Place
 
 FAST = "llm-deepseek.retryPolicy={mode: normal, maxRetries: 0}"
 LOOP = {"toolCalls": [{"name": "clock", "arguments": {}}]}
@@ -70,11 +70,7 @@ async def test_fault62_aborted_by_a_signal(place: Place, command: list[str], for
     assert (await place.dsh("init", ".")).code == 0
     async with MockLlmServer(["stall"]) as server:
         place.model(server.url)
-        process = await asyncio.create_subprocess_exec(
-            PYTHON, "-m", "dsh.cli.main", *command, "--patch", "slow.patch.yml", "--output", form,
-            cwd=place.work, env=place.env,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = await place.start(*command, "--patch", "slow.patch.yml", "--output", form)
         async with asyncio.timeout(TIMEOUT):
             if moment == "start":
                 while not (place.work / "up").exists():
@@ -209,10 +205,7 @@ async def test_fault62_a_run_that_has_to_be_left_behind_says_so_too(place: Place
     place.write("plugins/clock.py", DEAF)
     async with MockLlmServer([LOOP], repeat_last=True) as server:
         place.model(server.url)
-        process = await asyncio.create_subprocess_exec(
-            PYTHON, "-m", "dsh.cli.main", "exec", "Hi", "--output", "json", cwd=place.work, env=place.env,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = await place.start("exec", "Hi", "--output", "json")
         async with asyncio.timeout(TIMEOUT):
             while not (place.work / "up").exists():
                 await asyncio.sleep(0.01)

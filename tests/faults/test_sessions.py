@@ -96,25 +96,10 @@ async def test_fault22_a_daemon_that_resumes_restores_them_as_well(place: Place)
         session = (await place.dsh("exec", "one", "--model", model, "--output", "json")).json()["sessionId"]
         place.write("first.py", FIRST)
         place.write("cordis.yml", COMPOSITION + "- {id: first, name: ./first.py}\n")
-        import asyncio
-
-        from tests.cli.kit import PYTHON, TIMEOUT, Daemon
-
-        process = await asyncio.create_subprocess_exec(
-            PYTHON, "-m", "dsh.cli.main", "resume", session, "--output", "stream-json",
-            cwd=place.work, env=place.env, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=2**24,
-        )  # fmt: skip
-        daemon = Daemon(process)
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                await daemon.event("turn/end")
+        async with place.daemon(session, command="resume") as daemon:
+            await daemon.event("turn/end")
             daemon.signal(signal.SIGTERM)
             assert await daemon.finish() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await daemon.finish()
     assert [body["model"] for body in server.bodies] == ["deepseek-v4-pro"] * 2
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -193,14 +192,7 @@ async def test_f61_sessions_one_after_another_in_one_daemon_then_idle(tmp_path: 
 
     async with MockLlmServer([reply], repeat_last=True) as server:
         place.model(server.url)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dsh.cli.main", "run", "cordis.yml", "--no-watch"),
-            cwd=place.work,
-            env=place.env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        process = await place.start("run", "cordis.yml", "--no-watch")
         _, said = await process.communicate()
         assert process.returncode == 0, said.decode()
     assert done == sessions * (steps + 1), said.decode()

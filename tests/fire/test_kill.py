@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from dsh.core.repair import interrupted_turn_closers
 from dsh.models.mock_server import MockLlmServer
 from dsh.sessions.log_file import read_log
-from tests.cli.kit import PYTHON, Place
+from tests.cli.kit import Place
 from tests.fire.home import composition, stored
 from tests.fire.judge import Rows, entered_ids, fault_of_body, judge_log, pending_ids
 from tests.fire.stepping import LONG, SEED, count
@@ -145,26 +144,18 @@ class Trial:
         path = self.place.work / name
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
-    async def kill_a_run(self, *arguments: str, prompts: str = "") -> None:
+    async def kill_a_run(self, prompts: str) -> None:
         """Start the daemon and kill it somewhere between its first import and well inside its turns."""
-        process = await asyncio.create_subprocess_exec(
-            PYTHON,
-            *("-m", "dsh.cli.main", *arguments),
-            cwd=self.place.work,
-            env={**self.place.env, "FIRE_PROMPTS": prompts},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        process = await self.place.start("run", "cordis.yml", env={"FIRE_PROMPTS": prompts})
         acks = len(self.lines("acks"))
-        if prompts and self.chance.random() < 0.85:  # most kills come when there is something to lose
+        if self.chance.random() < 0.85:  # most kills come when there is something to lose
             async with asyncio.timeout(30):
                 while len(self.lines("acks")) == acks and process.returncode is None:
                     await asyncio.sleep(0.002)
         await asyncio.sleep(self.chance.random() * 0.4)
         if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
+            process.kill()
+        await process.communicate()
         await until_none_with(self.marker)
 
     def found(self) -> str:
@@ -197,9 +188,9 @@ async def test_a_run_killed_at_a_random_moment_goes_on_where_it_stopped(tmp_path
     try:
         async with MockLlmServer([script], repeat_last=True) as server:
             place.model(server.url)
-            await trial.kill_a_run("run", "cordis.yml", prompts="first|steer second|third|fourth")
+            await trial.kill_a_run("first|steer second|third|fourth")
             if chance.random() < 0.3:
-                await trial.kill_a_run("run", "cordis.yml", prompts="fifth|steer sixth")
+                await trial.kill_a_run("fifth|steer sixth")
             logged = list(place.home.glob("sessions/*/steady/session.jsonl*"))
             assert logged or not trial.lines("acks"), "acknowledged, and there is no log"
             if logged:
