@@ -21,9 +21,11 @@ def cancel(
     Prompts that wait stay in the queue.
     """
     from dsh.interfaces.control.client import find_agent
+    from dsh.interfaces.terminal_text import spelled
 
     with control_errors():
         target = find_agent(home_folder(), agent)
         with target.client() as client:
             answer = client.send("POST", target.path("/cancel"), {"keepQueue": not drop})
-    typer.echo(f"cancelled the turn of {target.name}" if answer["cancelled"] else f"{target.name} was not working")
+    name = spelled(target.name)
+    typer.echo(f"cancelled the turn of {name}" if answer["cancelled"] else f"{name} was not working")

@@ -47,6 +47,7 @@ def stop(
 
 def _stop(daemon: Daemon, drain: bool) -> bool:
     from dsh.interfaces.control.client import Client, ControlError, DaemonGoneError, wait_for_end
+    from dsh.interfaces.terminal_text import spelled
 
     entry = daemon.entry
     try:
@@ -59,15 +60,18 @@ def _stop(daemon: Daemon, drain: bool) -> bool:
         agents = [agent for agent in daemon.agents if agent["status"] == "running"]
         busy = {agent["label"] or agent["sessionId"]: agent["sessionId"] for agent in agents}
         if drain and busy:
-            typer.echo(f"waiting for {', '.join(busy)}; `dsh stop {entry.pid}` ends it at once", err=True)
-        if not wait_for_end(entry, None if drain else STOP_SECONDS):
-            raise ControlError(f"{daemon.name} is still there after {STOP_SECONDS:g} s; `kill -9 {entry.pid}` ends it")
+            names = spelled(", ".join(busy))
+            typer.echo(f"waiting for {names}; `dsh stop {entry.pid}` ends it at once", err=True)
+        ended = wait_for_end(entry, None if drain else STOP_SECONDS)
         if drain and (cut := [name for name, session_id in busy.items() if _was_cut_off(daemon, session_id)]):
             raise ControlError(f"{daemon.name} was stopped before {', '.join(cut)} had finished")
-    except DaemonGoneError:
-        wait_for_end(entry, STOP_SECONDS)
+    except DaemonGoneError:  # nobody answers there any more, which need not be the end of the process
+        ended = wait_for_end(entry, STOP_SECONDS)
     except ControlError as error:
         tell(str(error))
+        return False
+    if not ended:
+        tell(f"{daemon.name} is still there after {STOP_SECONDS:g} s; `kill -9 {entry.pid}` ends it")
         return False
     typer.echo(f"stopped {daemon.name}")
     return True

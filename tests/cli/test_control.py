@@ -314,10 +314,11 @@ async def test_following_goes_on_when_the_daemon_is_back(place: Place) -> None:
             assert [line["event"] for line in tail.lines()] == log, "also what closed the turn that was killed"
 
 
-async def test_ids_of_any_text_are_followed(place: Place) -> None:
-    place.write("cordis.yml", DEMO.replace("- id: main", "- {id: main, sessionId: 'a,b%41 ä'}"))
+async def test_ids_and_labels_of_any_text_are_followed_and_shown(place: Place) -> None:
+    place.write("cordis.yml", DEMO.replace("- id: main", "- {id: \"main\\e[2J\", sessionId: 'a,b%41 ä'}"))
     async with controlled(place):
         assert (await place.dsh("send", "main", "hello", "--wait")).code == 0
+        assert (await place.dsh("cancel", "main")).out == "main\\x1b[2J was not working\n"
 
 
 async def test_a_label_is_followed_into_its_next_session(place: Place) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from dsh.cli import stop
+from dsh.interfaces.control.client import Daemon
+from dsh.interfaces.control.run_folder import Entry, host_name
 from tests.cli.kit import PYTHON, Place
 from tests.cli.test_control import following
 from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
@@ -64,6 +68,15 @@ async def test_a_drain_that_is_cut_short_is_no_success(place: Place) -> None:
             assert await drain.ends() == 1
             assert drain.out == "" and "was stopped before main had finished" in drain.err
         await control.daemon.finish()
+
+
+def test_a_daemon_that_answers_nobody_and_lives_on_was_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stop, "STOP_SECONDS", 0.01)
+    entry = Entry("", os.getpid(), "aa", str(tmp_path / "gone.sock"), host_name(), "/x/cordis.yml", "/x", 1)
+    assert not stop._stop(Daemon(entry, {"agents": []}), drain=False)
+    assert f"daemon {os.getpid()} (/x/cordis.yml) is still there after 0.01 s" in capsys.readouterr().err
 
 
 async def test_bytes_that_are_no_text_are_a_usage_error(place: Place) -> None:
