@@ -7,39 +7,49 @@ from pathlib import Path
 
 import pytest
 
+from dsh.loader.boot import BootError, boot, make_source
+from dsh.loader.home import Home
+from dsh.loader.offline import check
 from tests.cli.kit import Place
 
 MAIN = "      - id: main "
 
+CASES = [
+    (MAIN, f"      - {{id: main}}\n{MAIN}", 'key config.agents: agents: label "main" is used twice'),
+    (MAIN, f"      - {{id: one, cwd: ./nowhere}}\n{MAIN}", 'agent "one": cwd: there is no folder'),
+    (MAIN, f"      - {{id: one, sessionId: x, resumeSessionId: y}}\n{MAIN}", "mutually exclusive"),
+    ("maxParallelToolCalls: 10", "maxParallelToolCalls: 99999999999999999999", "key config.maxParallelToolCalls"),
+    ("./plugins/clock.py", "./plugins", "./plugins is a folder without __init__.py"),
+]
+"""What is replaced in the starter, by what, and what is said of it."""
+
 
 @pytest.fixture
-async def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Place:
     place = Place.make(tmp_path)
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     return place
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        (MAIN, f"      - {{id: main}}\n{MAIN}", 'key config.agents: agents: label "main" is used twice'),
-        (MAIN, f"      - {{id: one, cwd: ./nowhere}}\n{MAIN}", 'agent "one": cwd: there is no folder'),
-        (MAIN, f"      - {{id: one, sessionId: x, resumeSessionId: y}}\n{MAIN}", "mutually exclusive"),
-        ("maxParallelToolCalls: 10", "maxParallelToolCalls: 99999999999999999999", "key config.maxParallelToolCalls"),
-        ("./plugins/clock.py", "./plugins", "./plugins is a folder without __init__.py"),
-    ],
-)
-async def test_check_start_and_edit_refuse_the_same(place: Place, old: str, new: str, told: str) -> None:
+async def test_an_edit_refuses_each_of_them(place: Place) -> None:
     file = place.work / "cordis.yml"
     good = file.read_text("utf-8")
-    bad = good.replace(old, new, 1)
     async with place.daemon("cordis.yml") as daemon:
         await daemon.ready()
-        file.write_text(bad, "utf-8")
-        assert told in (await daemon.config("refused"))["error"]
+        for old, new, told in CASES:
+            file.write_text(good.replace(old, new, 1), "utf-8")
+            assert told in (await daemon.config("refused"))["error"]
         daemon.signal(signal.SIGTERM)
         assert await daemon.finish() == 0
-    for command in (("config", "check"), ("run", "--exit-when-idle")):
-        done = await place.dsh(*command)
-        assert done.code == 1 and told in done.err and "cordis.yml:" in done.err
-        assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("old", "new", "told"), CASES)
+async def test_a_check_and_a_start_refuse_the_same(place: Place, old: str, new: str, told: str) -> None:
+    file = place.work / "cordis.yml"
+    file.write_text(file.read_text("utf-8").replace(old, new, 1), "utf-8")
+    [problem] = check(make_source(file)).problems
+    assert told in str(problem) and problem.place.startswith(f"{file}:")
+    with pytest.raises(BootError) as caught:
+        async with boot(file, home=Home(place.home, "~/.dsh")):
+            raise AssertionError
+    assert told in str(caught.value) and f"{file}:" in str(caught.value)

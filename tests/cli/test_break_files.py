@@ -19,9 +19,9 @@ RUN = ("run", "cordis.yml", "--prompt", "hi", "--exit-when-idle")
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Place:
     place = Place.make(tmp_path)
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     return place
 
 
@@ -105,7 +105,7 @@ async def test_a_folder_whose_name_is_no_text_is_followed_too(place: Place) -> N
     folder = os.fsencode(place.work) + b"/bad\xff"
     os.mkdir(folder)
     place.work = Path(os.fsdecode(folder))
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     file = place.work / "cordis.yml"
     async with place.daemon("cordis.yml") as daemon:
         await daemon.ready()

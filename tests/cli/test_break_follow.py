@@ -13,9 +13,9 @@ from tests.cli.kit import Place
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Place:
     place = Place.make(tmp_path)
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     return place
 
 

@@ -41,7 +41,7 @@ async def until(condition, seconds: float = 20.0) -> None:
 )
 async def test_a_killed_process_leaves_no_command_running(tmp_path: Path, command: str) -> None:
     place = Place.make(tmp_path)
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     seconds = f"3000.{os.getpid()}{len(command)}"
     call = {"name": "bash", "arguments": {"command": command.format(s=seconds), "description": "wait"}}
     async with MockLlmServer([{"toolCalls": [call]}, {"text": "and on"}]) as server:

@@ -14,9 +14,9 @@ NOWHERE = ("--set", "session-persistence-jsonl.root=/dev/null/sessions")
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Place:
     place = Place.make(tmp_path)
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     return place
 
 

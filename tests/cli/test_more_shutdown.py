@@ -39,9 +39,9 @@ BOUND = 4.0
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Place:
     place = Place.make(tmp_path)
-    assert (await place.dsh("init", ".")).code == 0
+    place.init()
     place.write("last.patch.yml", "- insert: [{id: last, name: ./last.py}]\n")
     return place
 
