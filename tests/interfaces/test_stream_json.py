@@ -11,16 +11,15 @@ from dsh.interfaces.outcome import Outcome, write_event, write_result
 from dsh.interfaces.stdout import LineOutput
 
 
-async def test_events_wait_as_references_and_nothing_follows_the_result(monkeypatch: Any) -> None:
+async def test_events_wait_as_references_and_nothing_follows_the_result() -> None:
     made: list[int] = []
-    to_wire = SessionEvent.to_wire
 
-    def counted(event: SessionEvent) -> Any:
-        made.append(event.seq)
-        return to_wire(event)
+    class Counted(SessionEvent):
+        def to_wire(self) -> dict[str, Any]:
+            made.append(self.seq)
+            return super().to_wire()
 
-    monkeypatch.setattr(SessionEvent, "to_wire", counted)
-    events = [SessionEvent("test/noted", seq, 0, {"text": "x" * 200}) for seq in range(10_001)]
+    events = [Counted("test/noted", seq, 0, {"text": "x" * 200}) for seq in range(10_001)]
     reader, writer = os.pipe()
     output = LineOutput(writer)
     for event in events[:-1]:
@@ -33,6 +32,6 @@ async def test_events_wait_as_references_and_nothing_follows_the_result(monkeypa
         output.close()
         os.close(writer)
         assert file.read() == b""
-    assert lines[0] == {"type": "session_event", "sessionId": "s", "event": to_wire(events[0])}
+    assert lines[0] == {"type": "session_event", "sessionId": "s", "event": SessionEvent.to_wire(events[0])}
     assert [line["event"]["seq"] for line in lines[:-1]] == made == list(range(10_000))
     assert lines[-1]["type"] == "result"
