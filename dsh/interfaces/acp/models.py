@@ -7,22 +7,13 @@ from typing import Any
 
 from dsh.cordis import Context, HarnessError
 from dsh.core.agent import AgentOptions
-from dsh.core.seams import AgentDefaultModel
+from dsh.interfaces.model_route import route_of
 from dsh.llm.service import Llm
 
 from .checks import invalid_params
 
 OPTION = "model"
 """Id of the configuration option that stands for the model."""
-
-
-def route_of(ctx: Context, options: AgentOptions) -> tuple[str, str] | None:
-    """Provider and model of an agent with these options, at this moment."""
-    if options.provider is not None and options.model is not None:
-        return options.provider, options.model
-    default = ctx.get(AgentDefaultModel)
-    selection = None if default is None else default.current_selection()
-    return None if selection is None else (selection["provider"], selection["model"])
 
 
 async def model_state(ctx: Context, llm: Llm, options: AgentOptions) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dsh.core.agents import Agents
 from dsh.core.seams import ApprovalOutcome, ApprovalRequest, SessionPersistence
 from dsh.core.session_store import Sessions
 from dsh.core.tools import Tools
+from dsh.interfaces.model_route import route_of
 from dsh.interfaces.stdio_jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND, JsonRpcPeer, RpcError
 from dsh.interfaces.stdout import LineOutput
 from dsh.llm.message import create_user_message
@@ -27,7 +28,7 @@ from .committed import CommittedView
 from .editor import EditorView
 from .images import keep_images, reads_images, store_of
 from .listing import list_sessions
-from .models import OPTION, chosen_route, model_state, route_of
+from .models import OPTION, chosen_route, model_state
 from .outbox import Outbox
 from .outcome import stop_reason
 from .permission import ask_client

@@ -12,6 +12,7 @@ from dsh.core.agents import Agents
 from dsh.core.seams import AgentDefaultModel
 from dsh.llm.service import Llm
 
+from ..model_route import route_of
 from .messages import ApiError, Request, Response, only_fields, text_field
 from .run_folder import working_folder
 
@@ -62,18 +63,12 @@ def agents_of(api: Api) -> list[dict[str, Any]]:
 def describe_agent(api: Api, agent: Agent) -> dict[str, Any]:
     """The state of one open agent."""
     inbox = agent.inbox
-    route = agent.options if agent.options.provider or agent.options.model else None
-    selection = None if (default := api.ctx.get(AgentDefaultModel)) is None else default.current_selection()
-    model: str | None = None
-    if route is not None:
-        model = f"{route.provider}/{route.model}"
-    elif selection is not None:
-        model = f"{selection['provider']}/{selection['model']}"
+    route = route_of(api.ctx, agent.options)
     titles = api.ctx.get("sessionTitle")
     title = titles.get(agent.session) if titles is not None else None
     return {
         "status": agent.status,
-        "model": model,
+        "model": None if route is None else "/".join(route),
         "title": title.title if title is not None else None,
         "cwd": agent.session.header.cwd,
         "queued": len(inbox.next_turn) + len(inbox.next_step),
