@@ -50,18 +50,14 @@ def check(
 ) -> None:
     """Parse, resolve and validate everything without starting it; exit code 1 when something is wrong."""
     from dsh.loader.offline import check as examine
-    from dsh.loader.problems import LoadError
 
     source = _source(file, patch, set_)
-    try:
-        with redirect_stdout(sys.stderr):  # plugins are imported, and some print
-            result = examine(source)
-        problems, warnings, rows = list(result.problems), list(result.warnings), result.rows
-    except LoadError as error:
-        problems, warnings, rows = list(error.problems), list(error.warnings), 0
+    with redirect_stdout(sys.stderr):  # plugins are imported, and some print
+        result = examine(source)
+    problems, warnings = result.problems, result.warnings
     if as_json:
         lists = {"problems": [_wire(each) for each in problems], "warnings": [_wire(each) for each in warnings]}
-        print_json({"ok": not problems, "rows": rows, **lists})
+        print_json({"ok": result.ok, "rows": result.rows, **lists})
     else:
         for warning in warnings:
             tell(f"warning: {warning}")
@@ -69,7 +65,7 @@ def check(
             tell(str(problem))
         if not problems:
             found = f"{len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else "nothing wrong"
-            typer.echo(f"{source.shown}: {rows} rows, {found}")
+            typer.echo(f"{source.shown}: {result.rows} rows, {found}")
     if problems:
         raise typer.Exit(1)
 

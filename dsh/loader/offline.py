@@ -36,11 +36,11 @@ _SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", r
 # --- show -----------------------------------------------------------------------------------------------------------
 
 
-def show(source: Source, *, user_layers: bool = True, redact: bool = True) -> tuple[str, list[Problem]]:
+def show(source: Source, *, user_layers: bool = True) -> tuple[str, list[Problem]]:
     """The composed rows as one YAML document that loads to the same rows, and the warnings of its layers.
 
     A comment `# == <origin>[, patched by <layers>]` stands before each run of rows that share their provenance.
-    Expressions are written as they are. `redact` replaces text under keys named like secrets. Raises `LoadError`.
+    Expressions are written as they are, text under keys named like secrets is not. Raises `LoadError`.
     """
     reading = source.read(user_layers=user_layers)
     composition = reading.composition
@@ -51,7 +51,7 @@ def show(source: Source, *, user_layers: bool = True, redact: bool = True) -> tu
         if heading != last:
             parts.append(heading)
             last = heading
-        parts.append(dump_yaml([_redacted(row) if redact else row]))
+        parts.append(dump_yaml([_redacted(row)]))
     return "".join(parts) or "[]\n", reading.warnings
 
 
