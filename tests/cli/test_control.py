@@ -151,10 +151,8 @@ async def test_waiting_prints_the_final_text_and_tells_how_the_turn_ended(place:
         async with following(place, "send", "main", WAIT, "--wait") as waiting:
             await control.begun()
             async with following(place, "send", "main", "behind it", "--wait") as queued:
-                async with asyncio.timeout(TIMEOUT):
-                    while not (queue := await control.ask("GET", f"/api/sessions/{control.main}/queue"))["nextTurn"]:
-                        await asyncio.sleep(0.02)
-                await control.ask("DELETE", f"/api/sessions/{control.main}/queue/{queue['nextTurn'][0]['id']}")
+                (message,) = await control.waiting("nextTurn")
+                await control.ask("DELETE", f"/api/sessions/{control.main}/queue/{message['id']}")
                 assert await queued.ends() == 1
                 assert queued.err == "dsh: the prompt was taken out of the queue unread\n"
             assert (await place.dsh("cancel", "main")).out == "cancelled the turn of main\n"
@@ -184,9 +182,7 @@ async def test_steering_reaches_the_turn_that_runs(place: Place) -> None:
         await control.begun()
         queued = await place.dsh("send", "main", "the next turn's")
         async with following(place, "send", "main", "to the left", "--steer", "--wait") as steering:
-            async with asyncio.timeout(TIMEOUT):
-                while not (await control.ask("GET", f"/api/sessions/{control.main}/queue"))["nextStep"]:
-                    await asyncio.sleep(0.02)
+            await control.waiting("nextStep")
             control.go()
             assert await steering.ends() == 0
             assert "You said: to the left" in steering.out

@@ -20,9 +20,7 @@ from tests.interfaces.test_console import console
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    place = demo_place(tmp_path)
-    place.env["NO_COLOR"] = "1"
-    return place
+    return demo_place(tmp_path, NO_COLOR="1")
 
 
 async def test_a_terminal_talks_to_a_daemon_and_leaves_it_running(place: Place) -> None:
@@ -56,7 +54,7 @@ async def test_typing_steering_and_cancelling_while_a_turn_runs(place: Place) ->
             terminal.type("next one\r")
             await terminal.shows("waits for its turn; !TEXT steers the running one")
             terminal.type("!to the left\r")
-            await _queued(control, "nextStep", 1)
+            await control.waiting("nextStep")
             terminal.type("/queue\r")
             await terminal.shows("\nnext one")
             terminal.type("half a li")
@@ -122,12 +120,6 @@ async def test_twice_ctrl_c_leaves_a_daemon_that_does_not_answer(place: Place) -
             assert await terminal.ends() == 0
         finally:
             control.daemon.signal(signal.SIGCONT)
-
-
-async def _queued(control: object, target: str, count: int) -> None:
-    async with asyncio.timeout(30):
-        while len((await control.ask("GET", f"/api/sessions/{control.main}/queue"))[target]) < count:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.02)
 
 
 async def test_a_turn_that_runs_is_shown_from_its_beginning(place: Place) -> None:

@@ -73,6 +73,14 @@ class Controlled:
                     return
                 await asyncio.sleep(0.02)
 
+    async def waiting(self, target: str) -> list[Any]:
+        """What waits for `nextTurn` or `nextStep` of the agent `main`, once something does."""
+        async with asyncio.timeout(TIMEOUT):
+            while not (queue := await self.ask("GET", f"/api/sessions/{self.main}/queue"))[target]:
+                await asyncio.sleep(0.02)
+        found: list[Any] = queue[target]
+        return found
+
     async def log(self) -> list[Any]:
         """All events of the agent `main`."""
         events: list[Any] = (await self.ask("GET", f"/api/sessions/{self.main}/events?limit=5000"))["events"]

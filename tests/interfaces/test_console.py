@@ -33,6 +33,7 @@ class Terminal:
         self.fd = fd
         self.process = process
         self.raw = ""
+        self._modes = termios.tcgetattr(fd)
 
     def screen(self) -> str:
         return ANSI.sub("", self.raw).replace("\r", "")
@@ -55,11 +56,13 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     async def ends(self, seconds: float = 20.0) -> int:
+        """The exit code, once the child has ended and left the terminal as it found it."""
         end = time.monotonic() + seconds
         while self.process.returncode is None:
             assert time.monotonic() < end, f"still running:\n{self.screen()}"
             self.read()
             await asyncio.sleep(0.02)
+        assert termios.tcgetattr(self.fd) == self._modes
         return self.process.returncode
 
 

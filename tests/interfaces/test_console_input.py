@@ -15,9 +15,7 @@ from tests.interfaces.test_console import Terminal, console
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    place = demo_place(tmp_path)
-    place.env["NO_COLOR"] = "1"
-    return place
+    return demo_place(tmp_path, NO_COLOR="1")
 
 
 @asynccontextmanager
