@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
+from tests.cli.compositions import SHELL
 from tests.cli.kit import Place
 from tests.faults.kit import read_log, strict
 
-COMPOSITION = """\
+COMPOSITION = (
+    """\
 - {id: agent-loop, name: dsh-agent-loop, config: {agents: [{id: main}]}}
 - {id: llm, name: dsh-llm}
 - {id: session, name: dsh-session}
@@ -33,11 +35,9 @@ COMPOSITION = """\
 - {id: checkpoints, name: dsh-session-checkpoint-policy}
 - {id: fs, name: dsh-fs-local}
 - {id: tool-fs, name: dsh-tool-fs}
-- {id: subprocess, name: dsh-subprocess-local}
-- {id: bash, name: dsh-bash-local}
-- {id: shell-env, name: dsh-shell-env}
-- {id: tool-bash, name: dsh-tool-bash, config: {allowParallel: true}}
 """
+    + SHELL
+)
 DEEPSEEK_ROW = "- {id: llm-deepseek, name: dsh-llm-deepseek}\n"
 PWD = {"toolCalls": [{"name": "bash", "arguments": {"command": "pwd", "description": "x"}}]}
 

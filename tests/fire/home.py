@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.cli.compositions import SHELL
 from tests.cli.kit import Place
 from tests.fire.judge import Rows, strict_rows
 
-CORDIS = """\
+CORDIS = (
+    """\
 - id: agent-loop
   name: dsh-agent-loop
   config:
@@ -28,11 +30,9 @@ CORDIS = """\
 - {id: default-model, name: dsh-agent-default-model, config: {provider: deepseek-official, model: deepseek-flash}}
 - {id: persistence, name: dsh-session-persistence-jsonl, config: {root: !!js dshHomePath('sessions')%(persistence)s}}
 - {id: checkpoints, name: dsh-session-checkpoint-policy, config: {minLeaseMs: 100}}
-- {id: subprocess, name: dsh-subprocess-local}
-- {id: bash, name: dsh-bash-local}
-- {id: shell-env, name: dsh-shell-env}
-- {id: tool-bash, name: dsh-tool-bash, config: {allowParallel: true}}
 """
+    + SHELL
+)
 
 
 def composition(place: Place, *, agents: str = "[]", persistence: str = "", rows: str = "") -> None:
