@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ DUE = {*range(1, 26), *range(30, 39), *range(45, 49), 58, 60, 61, 62}
 
 @pytest.fixture(scope="module")
 def entries() -> list[Entry]:
-    return parse(Path(DOCUMENT).read_text("utf-8"))
+    return parse(DOCUMENT.read_text("utf-8"))
 
 
 def test_every_fault_is_there_exactly_once_and_in_order(entries: list[Entry]) -> None:

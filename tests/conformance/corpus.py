@@ -102,6 +102,21 @@ def _all_cases() -> tuple[Case, ...]:
     return tuple(Case(path.parent, json.loads(path.read_text("utf-8"))) for path in paths)
 
 
+def recorded_logs() -> list[tuple[Case, Path]]:
+    """Every log of every case, but those that only try the normaliser."""
+    return [(case, path) for case in load_cases() if case.driver != "normaliser" for path in log_files(case)]
+
+
+def logs_with_facts() -> list[tuple[Case, Path]]:
+    """The logs that their case states facts about."""
+    return [(case, case.path / name) for case in load_cases() for name in case.facts]
+
+
+def label(value: object) -> str:
+    """How a case or a file is called in the name of a test."""
+    return value.id if isinstance(value, Case) else getattr(value, "name", str(value))
+
+
 def log_files(case: Case) -> Iterator[Path]:
     """Every session log of a case: files whose first line is a session header."""
     for path in sorted(case.path.glob("*.jsonl")):

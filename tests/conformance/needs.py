@@ -20,38 +20,21 @@ _SPAWN = ("subagent", "subagent-spawn-in-process", "tool-subagent")
 _CONTINUABLE = (*_SPAWN, "tool-subagent-control")
 _TERMINAL = ("terminal", "tool-terminal")
 
+_OF_THE_SPINE = """
+    core-loop streaming multi-turn cancel mid-stream model-error turn-error tool-error parallel-tools packed-rows
+    resume crash-repair startup-failure headless-cli one-shot normaliser header-scrub header inbox turns long-history
+    log steering
+""".split()
+_OF_ANOTHER = """
+    EMPTY_RESPONSE RATE_LIMIT PreToolUse PostToolUse Stop UserPromptSubmit deny context config-atomicity
+    context-overflow prefix-restore reconciliation over-cap-sampling two-children seed-prefix native-tools inspect
+    sidecar spill-config
+""".split()
+"""Words that only describe what another feature of the same case does."""
+
 FEATURES: dict[str, tuple[str, ...]] = {
-    # the spine and what always stands on it
-    **dict.fromkeys(
-        (
-            *(
-                "core-loop",
-                "streaming",
-                "multi-turn",
-                "cancel",
-                "mid-stream",
-                "model-error",
-                "turn-error",
-                "tool-error",
-            ),
-            *("parallel-tools", "packed-rows", "resume", "crash-repair", "startup-failure", "headless-cli", "one-shot"),
-            *("normaliser", "header-scrub", "header", "inbox", "turns", "long-history", "log", "steering"),
-            # words that only describe what another feature of the same case does
-            *(
-                "EMPTY_RESPONSE",
-                "RATE_LIMIT",
-                "PreToolUse",
-                "PostToolUse",
-                "Stop",
-                "UserPromptSubmit",
-                "deny",
-                "context",
-            ),
-            *("config-atomicity", "context-overflow", "prefix-restore", "reconciliation", "over-cap-sampling"),
-            *("two-children", "seed-prefix", "native-tools", "inspect", "sidecar", "spill-config"),
-        ),
-        (),
-    ),
+    **dict.fromkeys(_OF_THE_SPINE, ()),
+    **dict.fromkeys(_OF_ANOTHER, ()),
     "acp-wire": ("acp",),
     "acp-error": ("acp",),
     "acp-permission": ("acp", *CONFINEMENT),

@@ -17,10 +17,10 @@ from dsh.core.session import Session
 from dsh.core.session_event import SessionEvent
 from dsh.core.session_invariant import LogTrace
 from dsh.core.surface import fold_surface
-from tests.conformance.corpus import Case, Log, decode_log, load_cases, log_files
+from tests.conformance.corpus import Case, Log, decode_log, label, load_cases, log_files, logs_with_facts, recorded_logs
 
-LOGS = [(case, path) for case in load_cases() if case.driver != "normaliser" for path in log_files(case)]
-WITH_FACTS = [(case, case.path / name) for case in load_cases() for name in case.facts]
+LOGS = recorded_logs()
+WITH_FACTS = logs_with_facts()
 
 
 OLD_SHAPES: dict[str, Callable[[SessionEvent], bool]] = {
@@ -30,10 +30,6 @@ OLD_SHAPES: dict[str, Callable[[SessionEvent], bool]] = {
     "tool-result-flat": lambda event: event.type == "tool/result" and "message" not in event.data,
 }
 """How to know the shapes of older builds that are read as today's."""
-
-
-def _id(value: object) -> str:
-    return value.id if isinstance(value, Case) else getattr(value, "name", "")
 
 
 def _events_of(log: Log) -> dict[str, Any]:
@@ -71,7 +67,7 @@ def _events_of(log: Log) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("case", "path"), WITH_FACTS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), WITH_FACTS, ids=label)
 def test_facts(case: Case, path: Path) -> None:
     facts = case.facts[path.name]
     found = _events_of(decode_log(path))
@@ -83,7 +79,7 @@ def test_facts(case: Case, path: Path) -> None:
     assert {key: found[key] for key in facts} == facts
 
 
-@pytest.mark.parametrize("case", [case for case in load_cases() if case.legacy_shapes], ids=_id)
+@pytest.mark.parametrize("case", [case for case in load_cases() if case.legacy_shapes], ids=label)
 def test_old_shapes_are_read_as_those_of_today(case: Case) -> None:
     logs = [decode_log(path) for path in log_files(case)]
     stored = [event for log in logs for event in log.events]
@@ -95,7 +91,7 @@ def test_old_shapes_are_read_as_those_of_today(case: Case) -> None:
     assert all(ids) and len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_packing_gives_the_same_rows(case: Case, path: Path) -> None:
     log = decode_log(path)
     packed = pack(log.events)
@@ -105,13 +101,13 @@ def test_packing_gives_the_same_rows(case: Case, path: Path) -> None:
         assert json_equal(decode(encode(row)), stored)
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_every_event_type_is_known(case: Case, path: Path) -> None:
     log = decode_log(path)
     refuse_unknown_types(log.session_id, log.read())
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_a_session_restores_from_the_log(case: Case, path: Path) -> None:
     log = decode_log(path)
     events = log.read()
@@ -128,7 +124,7 @@ def test_a_session_restores_from_the_log(case: Case, path: Path) -> None:
     assert folded is None or folded["config"] == headers[-1]["config"]
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_the_log_keeps_the_grammar_of_turns_and_steps(case: Case, path: Path) -> None:
     events = decode_log(path).read()
     if not any(event.type == "turn/start" for event in events):
@@ -143,7 +139,7 @@ def test_the_log_keeps_the_grammar_of_turns_and_steps(case: Case, path: Path) ->
         trace.commit(event)
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_usage_folds(case: Case, path: Path) -> None:
     """Usage chunks and the assembled messages of the same calls agree."""
     chunks: dict[tuple[int, int], Any] = {}

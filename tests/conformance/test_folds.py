@@ -12,24 +12,20 @@ import pytest
 from dsh.policy.todo import fold_todos
 from dsh.sessions.title import fold_title
 from dsh.sessions.title_text import clean, cut
-from tests.conformance.corpus import Case, decode_log, load_cases
+from tests.conformance.corpus import Case, decode_log, label, logs_with_facts
 
-LOGS = [(case, case.path / name) for case in load_cases() for name in case.facts]
+LOGS = logs_with_facts()
 MAX_WORDS, MAX_BYTES = 5, 40
 """Limits of a fallback title in every recorded composition."""
 
 
-def _id(value: object) -> str:
-    return value.id if isinstance(value, Case) else getattr(value, "name", "")
-
-
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_the_folded_title_is_the_recorded_one(case: Case, path: Path) -> None:
     nothing: Any = None
     assert reduce(fold_title, decode_log(path).read(), nothing) == case.facts[path.name].get("title")
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_the_folded_todos_are_the_last_ones_the_model_wrote_in_its_turn(case: Case, path: Path) -> None:
     events = decode_log(path).read()
     written = None
@@ -42,7 +38,7 @@ def test_the_folded_todos_are_the_last_ones_the_model_wrote_in_its_turn(case: Ca
     assert reduce(fold_todos, events, nothing) == written
 
 
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 def test_fallback_titles_are_cut_from_the_recorded_messages(case: Case, path: Path) -> None:
     events = decode_log(path).read()
     for event in events:

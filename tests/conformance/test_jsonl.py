@@ -13,17 +13,13 @@ from dsh.core.repair import interrupted_turn_closers
 from dsh.core.seams import SessionPersistence
 from dsh.core.session_header import SessionHeader
 from dsh.sessions import jsonl
-from tests.conformance.corpus import Case, decode_log, load_cases, log_files
+from tests.conformance.corpus import Case, decode_log, label, recorded_logs
 
-LOGS = [(case, path) for case in load_cases() if case.driver != "normaliser" for path in log_files(case)]
-
-
-def _id(value: object) -> str:
-    return value.id if isinstance(value, Case) else getattr(value, "name", str(value))
+LOGS = recorded_logs()
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-@pytest.mark.parametrize(("case", "path"), LOGS, ids=_id)
+@pytest.mark.parametrize(("case", "path"), LOGS, ids=label)
 async def test_round_trip(case: Case, path: Path, compression: str, tmp_path: Path) -> None:
     log = decode_log(path)
     header = SessionHeader.from_wire(log.header)

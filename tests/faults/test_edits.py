@@ -19,6 +19,7 @@ import pytest
 from dsh.core.agent_loop import AgentLoop
 from dsh.loader.events import TreeRefreshed
 from dsh.loader.hmr import HmrConfigUpdateFailed, HmrReload
+from dsh.loader.problems import LoadError
 from dsh.loader.resolve import LOCAL_PACKAGE
 from dsh.models.mock_server import MockLlmServer
 from tests.faults.kit import PATIENCE, SPINE, Life, living, strict
@@ -240,8 +241,6 @@ async def test_fault35_an_agent_row_that_is_removed_during_a_call_and_comes_back
 
 
 async def test_fault31_a_refused_edit_during_a_call_changes_nothing(tmp_path: Path) -> None:
-    from dsh.loader.problems import LoadError
-
     gate = Gate()
     bad = (
         "- {id: broken",

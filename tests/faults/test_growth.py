@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dsh.core.agent import CreateAgentOptions, ResumeAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.session_store import Sessions
 from dsh.llm.message import create_user_message
+from dsh.models.deepseek import history
 from dsh.models.mock_server import MockLlmServer
 from tests.faults.kit import living, strict
 
@@ -108,10 +111,10 @@ async def test_fault60_a_step_writes_what_it_added_and_reads_nothing_of_the_log(
     assert max(steps) < min(steps) * 1.2, "a step adds the same to the log whatever came before it"
 
 
-async def test_fault60_the_own_part_of_a_request_is_encoded_once(tmp_path: Path) -> None:
+async def test_fault60_the_own_part_of_a_request_is_encoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an earlier request held is sent again and not encoded again: the encoder sees each message once."""
-    from dsh.models.deepseek import history
-
     seen: Counter[str] = Counter()
     encode = history._encode
 
@@ -119,14 +122,11 @@ async def test_fault60_the_own_part_of_a_request_is_encoded_once(tmp_path: Path)
         seen.update(message["id"] for message in messages)
         return encode(messages, thinking)
 
-    history._encode = spy  # type: ignore[assignment]
-    try:
-        call = {"toolCalls": [{"name": "echo", "arguments": {}}]}
-        async with MockLlmServer([strict(call)] * 30 + [strict("success")]) as server:
-            async with living(tmp_path, server, LOOP_ROWS, {"echo.py": ECHO}) as life:
-                assert await life.prompt("go") == {"kind": "completed"}
-    finally:
-        history._encode = encode
+    monkeypatch.setattr(history, "_encode", spy)
+    call = {"toolCalls": [{"name": "echo", "arguments": {}}]}
+    async with MockLlmServer([strict(call)] * 30 + [strict("success")]) as server:
+        async with living(tmp_path, server, LOOP_ROWS, {"echo.py": ECHO}) as life:
+            assert await life.prompt("go") == {"kind": "completed"}
     assert len(seen) == 61 and set(seen.values()) == {1}
 
 
@@ -167,8 +167,6 @@ async def test_fault61_closed_sessions_are_freed(tmp_path: Path) -> None:
 
 async def test_fault61_nothing_of_a_closed_conversation_is_kept_for_its_next_request(tmp_path: Path) -> None:
     """What was encoded for the requests of a session goes with the session."""
-    from dsh.models.deepseek.history import EncodedHistory
-
     async with MockLlmServer([strict("success")] * 4) as server:
         async with living(tmp_path, server) as life:
             handle = await life.root[Agents].create(
@@ -177,10 +175,10 @@ async def test_fault61_nothing_of_a_closed_conversation_is_kept_for_its_next_req
             for agent in (life.agent, handle.agent):
                 agent.followup(create_user_message("a word that is nowhere else"))
                 await agent.when_idle()
-            histories = [each for each in gc.get_objects() if isinstance(each, EncodedHistory) and each._kept]
-            (history,) = [each for each in histories if any(key[0] == "one" for key in each._kept)]
+            histories = [each for each in gc.get_objects() if isinstance(each, history.EncodedHistory) and each._kept]
+            (held,) = [each for each in histories if any(key[0] == "one" for key in each._kept)]
             await handle.dispose()
-            assert {key[0] for key in history._kept} == {"s"}
+            assert {key[0] for key in held._kept} == {"s"}
 
 
 async def test_fault61_resumed_and_closed_sessions_are_freed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,8 +82,6 @@ def wire(events: Sequence[SessionEvent]) -> list[Any]:
 @given(logs())
 def test_packing_and_unpacking_is_the_identity(events: list[SessionEvent]) -> None:
     rows = [snapshot_json(row) for row in pack(events)]
-    import orjson
-
     back = [event for row in rows for event in unpack(orjson.loads(encode(row)))]
     assert wire(back) == wire(events)
     assert len(rows) <= len(events)
