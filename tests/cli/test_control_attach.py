@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import termios
 import time
 from pathlib import Path
 
@@ -110,10 +111,15 @@ async def test_twice_ctrl_c_leaves_a_daemon_that_does_not_answer(place: Place) -
         await terminal.shows("\n>")
         terminal.type(WAIT + "\r")
         await control.begun()
+        terminal.type("more")
+        await terminal.shows("more")  # the prompt before is sent, and the line is read
         control.daemon.signal(signal.SIGSTOP)
         try:
-            terminal.type("more\r")
-            await terminal.shows("> more")
+            terminal.type("\r")
+            async with asyncio.timeout(TIMEOUT):
+                while not termios.tcgetattr(terminal.fd)[3] & termios.ISIG:  # a key for the prompt until it has ended
+                    await asyncio.sleep(0.02)
+                    terminal.read()
             terminal.type("\x03")
             await terminal.shows("cancelling; Ctrl-C again leaves")
             terminal.type("\x03")
