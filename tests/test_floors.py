@@ -29,6 +29,7 @@ FLOORS = {
     "delegation": 4,
     "interfaces": 5,
     "cli": 6,
+    "sdk": 6,
 }
 
 AIM = 12_000
