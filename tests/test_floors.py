@@ -28,6 +28,7 @@ FLOORS = {
     "integrations": 4,
     "delegation": 4,
     "interfaces": 5,
+    "testing": 5,
     "cli": 6,
     "sdk": 6,
 }
