@@ -16,10 +16,10 @@ PromptState = Literal["unknown", "queued", "taken", "over"]
 class PromptTrace:
     """Follows a prompt from the queue to the end of the turn that took it; fed with the events from before it on.
 
-    turn: number of the turn that took it last. status: how it ended, once it is `over`: the kind of that turn's end,
-    `discarded` (taken out of the queue unread), `parked` (the agent went idle with it in the queue; the next prompt
-    starts with it), `unended` (the log could not take the turn's end) or `disposed`. error: why, if that turn or the
-    one that left it in the queue failed.
+    turn: number of the turn that took it last, 0 for one that was open before the first event. status: how it ended,
+    once it is `over`: the kind of that turn's end, `discarded` (taken out of the queue unread), `parked` (the agent
+    went idle with it in the queue; the next prompt starts with it), `unended` (the log could not take the turn's end)
+    or `disposed`. error: why, if that turn or the one that left it in the queue failed.
     """
 
     def __init__(self, message_id: str) -> None:
@@ -28,7 +28,7 @@ class PromptTrace:
         self.turn: int | None = None
         self.status: str | None = None
         self.error: dict[str, Any] | None = None
-        self._open_turn: int | None = None
+        self._open_turn: int | None = 0  # of a turn that began before the first event it is fed, the number is unknown
         self._place: tuple[str, int] | None = None
         """The list it waits in, and its index there."""
 

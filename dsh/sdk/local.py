@@ -90,6 +90,7 @@ class LocalBackend(Backend):
 
     def _prepare(self, root: Context) -> None:
         root.provide("configuredAgentSessions", {})
+        root.provide("startFolder", str(self._cwd))
         root.provide("followFiles", self._follow)
         if not self._configured_agents:
             root.provide("startConfiguredAgents", False)
