@@ -85,8 +85,14 @@ class PromptTrace:
 
 
 def trace_in(events: Sequence[SessionEvent], message_id: str) -> PromptTrace:
-    """What a whole log says of a prompt."""
+    """What a log says of a prompt; nothing of events before the last one that put it into the queue."""
     trace = PromptTrace(message_id)
-    for event in events:
-        trace.event(event.type, event.data)
+    start = len(events)
+    for seq in range(len(events) - 1, -1, -1):
+        event = events[seq]
+        if event.type == "agent/inbox/spliced" and any(one["id"] == message_id for one in event.data["inserted"]):
+            start = seq
+            break
+    for seq in range(start, len(events)):
+        trace.event(events[seq].type, events[seq].data)
     return trace

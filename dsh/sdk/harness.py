@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,11 @@ from dsh.cordis.nearest import did_you_mean
 from dsh.loader.patches import Layer
 from dsh.loader.sources import Source, absolute
 
-from .backend import AgentInfo, Backend, Opening, PermissionCallback
+from .backend import AgentInfo, Backend, PermissionCallback
 from .local import LocalBackend
 from .session import Session
 from .settings import HarnessSettings
+from .spawned import SpawnedBackend
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
@@ -61,19 +61,56 @@ class Harness:
         configured_agents: bool = True,
     ) -> None:
         folder = absolute(cwd or os.getcwd())
-        self._backend: Backend = LocalBackend(
-            _source(config, patches, set or {}, folder),
-            home=home,
-            cwd=folder,
-            env=env or {},
-            plugins=plugins,
-            permission=permission,
-            follow=follow,
-            configured_agents=configured_agents,
+        source = _source(config, patches, set or {}, folder)
+        self._use(
+            LocalBackend(
+                source,
+                home=home,
+                cwd=folder,
+                env=env or {},
+                plugins=plugins,
+                permission=permission,
+                follow=follow,
+                configured_agents=configured_agents,
+            )
         )
-        self.settings = HarnessSettings(self._backend)
+
+    @classmethod
+    def spawn(
+        cls,
+        config: PathLike = "cordis.yml",
+        *,
+        patches: Sequence[PathLike] = (),
+        set: Mapping[str, Any] | None = None,
+        home: PathLike | None = None,
+        cwd: PathLike | None = None,
+        env: Mapping[str, str] | None = None,
+        permission: PermissionCallback | None = None,
+    ) -> Self:
+        """The same with the composition in a process of its own, ``dsh jsonrpc``, which ends with the block.
+
+        It follows edits of its files. What it says on standard error is repeated here.
+        """
+        layers = [part for each in patches for part in ("--patch", str(absolute(each)))]
+        values = [part for key, value in (set or {}).items() for part in ("--set", _assignment(key, value))]
+        inherited = {key: value for key, value in os.environ.items() if key != "DSH_CORDIS_CONFIG"}
+        place = {} if home is None else {"DSH_HOME": str(absolute(home))}
+        folder = absolute(cwd or os.getcwd())
+        harness = cls.__new__(cls)
+        harness._use(
+            SpawnedBackend(
+                [str(absolute(config)), *layers, *values],
+                cwd=folder,
+                env={**inherited, **place, **(env or {})},
+                permission=permission,
+            )
+        )
+        return harness
+
+    def _use(self, backend: Backend) -> None:
+        self._backend = backend
+        self.settings = HarnessSettings(backend)
         """The user's settings."""
-        self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self._backend.start()
@@ -88,23 +125,25 @@ class Harness:
 
     async def agents(self) -> Sequence[AgentInfo]:
         """The live agents, those of the composition first."""
-        return await self._backend.agents()
+        listed = (await self._backend.ask("agents"))["agents"]
+        return [AgentInfo(one["sessionId"], one["label"], one["status"]) for one in listed]
 
     async def session(self, name: str | None = None) -> Session:
         """The session of a live agent, by its label in the composition or its id; without a name the first one's.
 
         Raises ``HarnessError`` for an agent that does not exist or did not start.
         """
-        found = await self._backend.agents()
-        chosen = next((one for one in found if name is None or name in (one.label, one.session_id)), None)
+        answer = await self._backend.ask("agents")
+        found, failed = answer["agents"], answer["failed"]
+        chosen = next((one for one in found if name is None or name in (one["label"], one["sessionId"])), None)
         if chosen is not None:
-            return self._session(chosen.session_id)
+            return self._session(chosen["sessionId"])
+        for label, why in failed.items():
+            if name is None or name == label:
+                raise HarnessError(f'agent "{label}" did not start: {why}', code="AGENT_START_FAILED")
         if name is None:
             raise HarnessError("the composition starts no agent; new_session() makes one", code="NO_AGENT")
-        why = await self._backend.why_not(name)
-        if why is not None:
-            raise HarnessError(f'agent "{name}" did not start: {why}', code="AGENT_START_FAILED")
-        known = [one.label or one.session_id for one in found]
+        known = [one["label"] or one["sessionId"] for one in found]
         text = f'no agent "{name}"{did_you_mean(name, known)}; agents: {", ".join(known) or "(none)"}'
         raise HarnessError(f"{text}; resume() opens a stored session", code="NO_AGENT")
 
@@ -119,8 +158,9 @@ class Harness:
         provider, _, name = (model or "").partition("/")
         if model is not None and not (provider and name):
             raise HarnessError(f'model must be written "provider/model", not {model!r}', code="BAD_MODEL")
-        opening = Opening(session_id, None if cwd is None else os.fspath(cwd), provider or None, name or None)
-        return self._session(await self._backend.create(opening))
+        given = {"sessionId": session_id, "cwd": cwd and os.fspath(cwd), "provider": provider, "model": name}
+        answer = await self._backend.ask("open", **{key: value for key, value in given.items() if value})
+        return self._session(answer["sessionId"])
 
     async def resume(self, session_id: str) -> Session:
         """A stored session, live again on its own log; one that is live already is given as it is.
@@ -128,10 +168,7 @@ class Harness:
         session_id: its id or a unique beginning of it. Raises ``HarnessError`` for a session that does not exist, is
         damaged, or is open in another process.
         """
-        async with self._opening:
-            if any(one.session_id == session_id for one in await self._backend.agents()):
-                return self._session(session_id)
-            return self._session(await self._backend.resume(session_id))
+        return self._session((await self._backend.ask("resume", sessionId=session_id))["sessionId"])
 
     def _session(self, session_id: str) -> Session:
         sessions = self._backend.sessions
@@ -155,10 +192,14 @@ class Harness:
 def _source(
     config: PathLike | Rows, patches: Sequence[PathLike | Mapping[str, Any]], values: Mapping[str, Any], folder: Path
 ) -> Source:
-    sets = [f"{key}={encode_str(value)}" for key, value in values.items()]
+    sets = [_assignment(key, value) for key, value in values.items()]
     inline = [Layer("the program's patch", [each]) for each in patches if isinstance(each, Mapping)]
     files = [absolute(each) for each in patches if not isinstance(each, Mapping)]
     if isinstance(config, (str, os.PathLike)):
         return Source(absolute(config), sibling=True, overlays=files, inline=inline, sets=sets)
     rows = Layer("the program", [{"insert": list(config)}])
     return Source(None, folder=folder, overlays=files, inline=[rows, *inline], sets=sets)
+
+
+def _assignment(key: str, value: Any) -> str:
+    return f"{key}={encode_str(value)}"  # JSON is a part of the dialect

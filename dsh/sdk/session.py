@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
 from dsh.core.session_event import SessionEvent
+from dsh.interfaces.params import content_blocks
 from dsh.interfaces.prompt_trace import PromptTrace
 from dsh.llm.message import create_user_message
 
@@ -53,12 +54,17 @@ class Session:
 
     def cancel(self) -> None:
         """Stop the running turn and empty the queue; nothing on an idle agent."""
-        self._backend.cancel(self, None)
+        self._backend.tell("cancel", None, sessionId=self.id)
 
     async def history(self, from_seq: int = 0) -> list[Event]:
         """The events so far, from the beginning or from event number ``from_seq`` on."""
-        reader = EventReader(self.id)
-        return [reader.read(raw) for raw in await self._backend.read(self.id, from_seq)]
+        reader, events = EventReader(self.id), []
+        next_seq: int | None = from_seq
+        while next_seq is not None:
+            page = await self._backend.ask("read", sessionId=self.id, fromSeq=next_seq)
+            events += [reader.read(SessionEvent.from_wire(each)) for each in page["events"]]
+            next_seq = page.get("nextSeq")
+        return events
 
     def follow(self) -> Follower:
         """Everything that happens in the session from now on, whoever causes it; ends with the agent.
@@ -69,30 +75,31 @@ class Session:
 
     async def close(self) -> None:
         """End the agent, and with it the runs under way; the log stays and can be resumed."""
-        await self._backend.close_session(self)
+        await self._backend.ask("close", sessionId=self.id)
         self._gone()
 
     # -- for runs and the backend -----------------------------------------------------------------------------------
 
     def _give(self, content: Content, *, steer: bool) -> Run:
-        empty = not content.strip() if isinstance(content, str) else not content
-        if empty:
+        if not (content.strip() if isinstance(content, str) else content):
             raise HarnessError("the prompt is empty", code="EMPTY_PROMPT")
-        message = create_user_message(content if isinstance(content, str) else list(content))  # type: ignore[arg-type]
+        blocks = content if isinstance(content, str) else content_blocks({"contentBlocks": list(content)}, "prompt")
+        message = create_user_message(blocks)
         run = Run(self, message["id"])
         self._runs.append(run)
         try:
-            self._backend.prompt(run, message, steer)
+            self._backend.tell("send", run, sessionId=self.id, message=message, steer=steer)
         except BaseException:
             self._runs.remove(run)
             raise
         return run
 
     def _cancel(self, run: Run) -> None:
-        self._backend.cancel(self, run)
+        self._backend.tell("cancel", None, sessionId=self.id, messageId=run.message_id)
 
     async def _flush(self) -> None:
-        await self._backend.flush(self.id)
+        if self.id in self._backend.sessions:
+            await self._backend.ask("flush", sessionId=self.id)
 
     def _happened(self, raw: SessionEvent) -> None:
         event = self._reader.read(raw)
@@ -102,8 +109,8 @@ class Session:
             run._take(event)
         self._forget_done()
 
-    def _queued(self) -> list[Run]:
-        """The runs that going idle would leave behind."""
+    def _unfinished(self) -> list[Run]:
+        """The runs that are not over: what going idle would leave behind."""
         return [run for run in self._runs if not run.done]
 
     def _idle(self, left: list[Run]) -> None:

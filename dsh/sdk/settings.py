@@ -27,7 +27,7 @@ class HarnessSettings:
 
         Raises ``HarnessError`` naming the nearest one when there is no such setting.
         """
-        sections = await self._backend.settings()
+        sections = (await self._backend.ask("settings"))["sections"]
         value: Any = sections
         for part in key.split(".") if key else ():
             if not isinstance(value, Mapping) or part not in value:
@@ -37,11 +37,11 @@ class HarnessSettings:
 
     async def set(self, key: str, value: Any) -> None:
         """Store one value, such as ``shell.timeoutMs``. Raises ``HarnessError`` for a refused one; nothing changes."""
-        await self._change(key, {"op": "set", "value": value})
+        await self._change(key, op="set", value=value)
 
     async def unset(self, key: str) -> None:
         """Forget one value, or a whole section; the row's or the default answers again."""
-        await self._change(key, {"op": "unset"})
+        await self._change(key, op="unset")
 
     def watch(self, key: str, callback: Callable[[Any], Any]) -> Callable[[], object]:
         """Call ``callback(value)`` whenever the setting, or something in the section, changes; returns the undo."""
@@ -57,11 +57,13 @@ class HarnessSettings:
                 last[:] = [value]
                 callback(value)
 
-        return self._backend.watch_settings(changed)
+        watchers = self._backend.watchers
+        watchers.append(changed)
+        return lambda: watchers.remove(changed) if changed in watchers else None
 
-    async def _change(self, key: str, operation: Mapping[str, Any]) -> None:
+    async def _change(self, key: str, **operation: Any) -> None:
         section, *path = key.split(".")
-        await self._backend.change_setting(section, {**operation, "path": path})
+        await self._backend.ask("change-setting", section=section, path=path, **operation)
 
 
 def _keys(value: Any, prefix: str = "") -> list[str]:

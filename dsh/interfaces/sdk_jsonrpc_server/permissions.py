@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import HarnessError
 
-from .params import Params, invalid, text
+from ..params import Params, invalid, text
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
