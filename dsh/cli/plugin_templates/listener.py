@@ -30,5 +30,5 @@ def apply(ctx: Context, config: Config) -> None:
         result = await call_tool()
         took_ms = (time.monotonic() - started) * 1000
         if took_ms >= config.slow_ms:
-            ctx.logger.info("%s took %.0f ms", event.exec.name, took_ms)
+            ctx.logger.warning("%s took %.0f ms", event.exec.name, took_ms)
         return result
