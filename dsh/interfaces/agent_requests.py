@@ -33,7 +33,7 @@ READ_LIMIT: Final = 10_000
 class AgentRequests:
     """Answers requests by name; agents that it makes end with ``ctx``. cwd: where new sessions work.
 
-    ``send`` and ``cancel`` have taken effect when they return, the others when they are awaited.
+    ``send``, ``cancel`` and ``status`` are done when they return, the others when they are awaited.
     """
 
     def __init__(self, ctx: Context, cwd: str) -> None:
@@ -147,10 +147,10 @@ class AgentRequests:
             agent.inbox.remove(message_id)
         return {}
 
-    async def status(self, params: Params) -> dict[str, Any]:
-        """``{sessionId}`` → ``{status}``: idle or running, gone without an agent."""
+    def status(self, params: Params) -> dict[str, Any]:
+        """``{sessionId}`` → ``{status}``: idle, running, or gone when the agent is, or is about to be."""
         agent = self._agents.get(text(params, "status", "sessionId"))
-        return {"status": "gone" if agent is None else agent.status}
+        return {"status": "gone" if agent is None or getattr(agent, "retired", False) else agent.status}
 
     # -- logs -------------------------------------------------------------------------------------------------------
 
@@ -190,8 +190,10 @@ class AgentRequests:
         return {"sections": {ns: info["value"] for ns, info in described.items()}}
 
     def setting(self, section: str) -> Any:
-        """The value of one section, without secrets."""
-        return self._ctx[Settings].describe(redact_secrets=True)[section]["value"]
+        """The value of one section, without secrets; None once nobody has it any more."""
+        service = self._ctx.get(Settings)
+        described = {} if service is None else service.describe(redact_secrets=True)
+        return described[section]["value"] if section in described else None
 
     async def change_setting(self, params: Params) -> dict[str, Any]:
         """``{section, op: "set"|"unset", path, value?}``: store one value of the user's section."""

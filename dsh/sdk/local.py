@@ -22,8 +22,6 @@ from dsh.loader.sources import Source
 from .backend import Backend, PermissionCallback, PermissionRequest
 
 if TYPE_CHECKING:
-    from dsh.core.agent import Agent
-
     from .run import Run
     from .session import Session
 
@@ -123,10 +121,10 @@ class LocalBackend(Backend):
         session = self.sessions.get(event.agent.id)
         if session is not None and event.status == "idle" and (left := session._unfinished()):
             # A prompt that came while the turn was being cancelled wakes the agent again right after this.
-            asyncio.get_running_loop().call_soon(self._at_rest, session, event.agent, left)
+            asyncio.get_running_loop().call_soon(self._at_rest, session, left)
 
-    def _at_rest(self, session: Session, agent: Agent, left: list[Run]) -> None:
-        if agent.status == "idle":
+    def _at_rest(self, session: Session, left: list[Run]) -> None:
+        if self._requests is not None and self._requests.status({"sessionId": session.id})["status"] == "idle":
             session._idle(left)
 
     def _disposed(self, event: SessionDisposed) -> None:
