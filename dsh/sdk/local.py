@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsh.cordis import Context, HarnessError
+from dsh.cordis import Context, Fiber, FiberState, HarnessError, error_chain
 from dsh.core.agent_events import AgentStatus
 from dsh.core.session_store import SessionAppended, SessionDisposed
 from dsh.interfaces.agent_requests import AgentRequests
-from dsh.loader.boot import boot
+from dsh.loader.boot import BootError, boot
 from dsh.loader.environment import inherited_environment
 from dsh.loader.home import resolve_home
 from dsh.loader.sources import Source
@@ -51,6 +51,7 @@ class LocalBackend(Backend):
         self._follow = follow
         self._configured_agents = configured_agents
         self._open = AsyncExitStack()
+        self._mounted: list[Fiber] = []
         self._root: Context | None = None
         self._requests: AgentRequests | None = None
 
@@ -62,13 +63,18 @@ class LocalBackend(Backend):
         return self._root
 
     async def start(self) -> None:
+        if self._root is not None:
+            raise HarnessError("the harness runs already", code="RUNNING")
         booting = boot(
             self._source, environment=self._environment, home=self._home, cwd=self._cwd, prepare=self._prepare
         )
         app = await self._open.enter_async_context(booting)
+        problems = [problem for fiber in self._mounted if (problem := _why_not(fiber)) is not None]
         if app.is_over:
+            problems.append("a row of the composition ended the run while it started")
+        if problems:
             await self._open.aclose()
-            raise HarnessError("a row of the composition ended the run while it started", code="ENDED")
+            raise BootError("\n".join(problems))
         self._root = app.root
         self._requests = AgentRequests(app.root, self._cwd)
         if self._follow:
@@ -88,8 +94,7 @@ class LocalBackend(Backend):
         root.on("settings/updated", self._setting, global_=True)
         if self._permission is not None:
             root.on("approval/request", self._approve)
-        for plugin in self._plugins:
-            root.plugin(*plugin) if isinstance(plugin, tuple) else root.plugin(plugin)
+        self._mounted = [root.plugin(*each) if isinstance(each, tuple) else root.plugin(each) for each in self._plugins]
 
     async def stop(self) -> None:
         try:
@@ -141,3 +146,12 @@ class LocalBackend(Backend):
         request = PermissionRequest(event.agent.id, event.tool_name, event.call_id, event.reason)
         answer = self._permission(request)
         return "allowed-once" if (await answer if inspect.isawaitable(answer) else answer) is True else "rejected"
+
+
+def _why_not(fiber: Fiber) -> str | None:
+    """Why a plugin that the program brought does not run."""
+    if fiber.state is FiberState.ACTIVE:
+        return None
+    if fiber.error is not None:
+        return f"plugin {fiber.display_name}: {error_chain(fiber.error)}"
+    return f"plugin {fiber.display_name}: waiting for services: {', '.join(fiber.missing()) or '(none)'}"

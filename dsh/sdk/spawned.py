@@ -49,6 +49,9 @@ class SpawnedBackend(Backend):
         self._peer: JsonRpcPeer | None = None
 
     async def start(self) -> None:
+        if self._process is not None:
+            raise HarnessError("the harness runs already", code="RUNNING")
+        self._said.clear()
         theirs, self._input_fd = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
