@@ -27,50 +27,48 @@ _DEV_FILES = "/dev/fd"
 class Footprint:
     """All that stands at one moment, each thing by an identity and with words that name it.
 
-    Of the process: tasks of the running loop, threads, open files, child processes. Of the runtime below `ctx`:
-    plugins, listeners, services, effects, owned tasks.
+    Of the process, unless told otherwise: tasks of the running loop, threads, open files, child processes. Of the
+    runtime that `ctx` belongs to, if one is given: plugins, listeners, services, effects, owned tasks.
     """
 
-    def __init__(self, things: dict[Any, str]) -> None:
-        self._things = things
+    def __init__(self, ctx: Context | None = None, *, process: bool = True) -> None:
+        self._ctx = ctx
+        self._process = process
+        self._things = self._look()
 
-    @classmethod
-    def take(cls, ctx: Context | None = None) -> Footprint:
-        """What is there now; without `ctx` only what the process has."""
-        things = dict(_process())
-        if ctx is not None:
-            things.update(_runtime(ctx))
-        return cls(things)
+    def news(self) -> list[str]:
+        """What is there now that was not there then, in words."""
+        return [words for identity, words in self._look().items() if identity not in self._things]
 
-    def since(self, earlier: Footprint) -> list[str]:
-        """What is there that was not there earlier, in words."""
-        return [words for identity, words in self._things.items() if identity not in earlier._things]
+    def _look(self) -> dict[Any, str]:
+        things = dict(_process()) if self._process else {}
+        if self._ctx is not None:
+            things.update(_runtime(self._ctx))
+        return things
 
 
-async def assert_nothing_left(ctx: Context | None, since: Footprint) -> None:
+async def assert_nothing_left(since: Footprint) -> None:
     """Fail if something is there that was not there at `since`: the message names each thing.
 
     Waits up to `PATIENCE` seconds for what is on its way out.
     """
-    left = Footprint.take(ctx).since(since)
     deadline = time.monotonic() + PATIENCE
     turns = 0
-    while left and time.monotonic() < deadline:
+    while (left := since.news()) and time.monotonic() < deadline:
         if turns < 20:
             await asyncio.sleep(0)
         else:  # not asyncio.sleep: a fake clock may stand still
             await asyncio.to_thread(time.sleep, 0.01)
         turns += 1
-        left = Footprint.take(ctx).since(since)
     assert not left, "left behind: " + "; ".join(left)
 
 
 @asynccontextmanager
 async def nothing_left(ctx: Context | None = None) -> AsyncIterator[None]:
     """``async with nothing_left():`` what the block started is gone when it ends. See `assert_nothing_left`."""
-    before = Footprint.take(ctx)
+    before = Footprint(ctx)
     yield
-    await assert_nothing_left(ctx, before)
+    await assert_nothing_left(before)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -75,7 +77,7 @@ async def run_plugin(
     async with AsyncExitStack() as stack:
         if clock is not None:
             stack.enter_context(clock)
-        outside = Footprint.take()
+        outside = Footprint()
         root = await stack.enter_async_context(Context(base_dir=base))
         for name, service in given.items():
             root.provide(name, service)
@@ -89,11 +91,12 @@ async def run_plugin(
             await stack.enter_async_context(model.serve(root))
         for other, its_config in others:
             await root.plugin(other, its_config)
-        holder = await root.plugin(_hold_agents) if "agentLoop" in names else None
-        before = Footprint.take(root)
+        bench = await root.plugin(_bench)
+        # What a part started for the plugin stands as long as the part does: the process is looked at in the end.
+        before = Footprint(root, process=False)
         fiber = root.plugin(found, config)
         await fiber
-        run = PluginRun(root, fiber, holder, model, route, base)
+        run = PluginRun(root, fiber, bench, model, route, base)
         if missing := fiber.missing():
             raise AssertionError(
                 f"the plugin {fiber.display_name} waits for {', '.join(missing)}: give each by "
@@ -101,21 +104,24 @@ async def run_plugin(
             )
         yield run
         if clock is not None:
-            clock.__exit__(None, None, None)
+            clock.release()  # what is on its way out takes the time that it takes
         await run.unload()
-        await assert_nothing_left(root, before)
+        await assert_nothing_left(before)
         run.check_errors()
-    await assert_nothing_left(None, outside)
+    await assert_nothing_left(outside)
 
 
 class PluginRun:
-    """A running plugin and everything around it. `run[Tools]` is a service, as `ctx[Tools]` is."""
+    """A running plugin and everything around it. `run[Tools]` is a service, as `ctx[Tools]` is.
+
+    `ctx` is the test's own context: plugins it mounts there and whatever else it registers leave before the plugin.
+    """
 
     def __init__(
         self,
         root: Context,
         fiber: Fiber,
-        holder: Fiber | None,
+        bench: Fiber,
         model: ScriptedModel | None,
         route: tuple[str, str] | None,
         folder: Path,
@@ -123,7 +129,9 @@ class PluginRun:
         self.root = root
         self.fiber = fiber
         self.model = model
-        self._holder = holder
+        self.ctx = bench.ctx
+        self._bench = bench
+        self._watch = root.group("what a test records")
         self._route = route
         self._folder = folder
         self._agents: dict[str, Agent] = {}
@@ -170,11 +178,12 @@ class PluginRun:
         route = self._route
         if route is None and self.model is not None:
             route = self.model.provider, self.model.model
-        if self._holder is None or route is None:
+        loop = self.ctx.get(AgentLoop)
+        if loop is None or route is None:
             raise AssertionError(NEEDS_AGENT)
         provider, model = route
         given = AgentOptions(**{"provider": provider, "model": model, **options})
-        agent = self._holder.ctx[AgentLoop].create(agent_id, given, {"cwd": str(self._folder)})
+        agent = loop.create(agent_id, given, {"cwd": str(self._folder)})
         self._agents[agent_id] = agent
         return agent
 
@@ -211,22 +220,32 @@ class PluginRun:
         await self.fiber.restart()
 
     async def unload(self) -> None:
-        """End the agents, then the plugin, and wait until both are gone. The end of the block does it otherwise."""
-        if self._holder is not None:
-            await self._holder.dispose()
-            self._agents.clear()
+        """End the agents and what the test mounted, then the plugin, and wait until all are gone.
+
+        The end of the block does it otherwise.
+        """
+        self._agents.clear()
+        await self._bench.dispose()
         await self.fiber.dispose()
         await self.root.settle()
+        await self._watch()
 
     async def settle(self) -> None:
         """Wait until no plugin is in transition and no async listener has events left to hear."""
         await self.root.settle()
 
+    async def until(self, holds: Callable[[], object], *, seconds: float = 10.0) -> None:
+        """Let everything run until `holds()` is true. Raises AssertionError after so many seconds of real time."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"still not true after {seconds:g} seconds: {holds}"
+            await asyncio.sleep(0)
+
     # -- what happened ------------------------------------------------------------------------------------------------
 
     def record(self, event: type[E]) -> list[E]:
         """A list that gets every event of this class from now on."""
-        return record(self.root, event)
+        return record(self._watch, event)
 
     def logged(self, level: int = logging.INFO) -> list[str]:
         """The log messages from this level on, of all plugins, oldest first."""
@@ -254,8 +273,8 @@ class PluginRun:
         return found
 
 
-def _hold_agents(ctx: Context, config: None, loop: AgentLoop) -> None:
-    """Owns the agents of a run, so that they end before the plugin does."""
+def _bench(ctx: Context) -> None:
+    """Owns the agents of a run and what its test mounts, so that they end before the plugin does."""
 
 
 def find_plugin(plugin: Any, base: Path) -> Any:

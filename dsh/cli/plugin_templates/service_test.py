@@ -24,7 +24,7 @@ async def test_what_a_plugin_adds_leaves_with_it() -> None:
         ctx["myPlugin"].add("de", "Hallo")
 
     async with run_plugin(PLUGIN) as run:
-        user = await run.root.plugin(german, inject=["myPlugin"])
+        user = await run.ctx.plugin(german, inject=["myPlugin"])
         assert await run.edit({"defaultLanguage": "de"}), "the plugin was restarted"
         assert run["myPlugin"].greet("Ada") == "Hallo, Ada!"
         await user.dispose()
