@@ -20,6 +20,9 @@ or a child process that has been told to end."""
 BORROWED_THREADS = ("AnyIO worker", "asyncio_")
 """Worker threads that the loop lends to whoever has blocking work; they come and go with the load."""
 
+RUNNER_TASKS = ("TestRunner.",)
+"""Coroutines by which anyio's pytest plugin steps through tests and fixtures."""
+
 _PROC_FILES = "/proc/self/fd"
 _DEV_FILES = "/dev/fd"
 
@@ -37,8 +40,9 @@ class Footprint:
         self._things = self._look()
 
     def news(self) -> list[str]:
-        """What is there now that was not there then, in words."""
-        return [words for identity, words in self._look().items() if identity not in self._things]
+        """What is there now that was not there then, in words; the task that asks does not count."""
+        known = {*self._things, asyncio.current_task()}
+        return [words for identity, words in self._look().items() if identity not in known]
 
     def _look(self) -> dict[Any, str]:
         things = dict(_process()) if self._process else {}
@@ -76,7 +80,7 @@ async def nothing_left(ctx: Context | None = None) -> AsyncIterator[None]:
 
 def _process() -> Iterator[tuple[Any, str]]:
     for task in asyncio.all_tasks():
-        if task is not asyncio.current_task() and not task.done():
+        if not task.done() and not getattr(task.get_coro(), "__qualname__", "").startswith(RUNNER_TASKS):
             yield task, f"task {task.get_name()}"
     for thread in threading.enumerate():
         if not thread.name.startswith(BORROWED_THREADS):

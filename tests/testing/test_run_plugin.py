@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,19 @@ from dsh.core.session import Session
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.core.tools import ToolRun, Tools, ToolsResult
 from dsh.llm.service import Llm
-from dsh.testing import FakeClock, Reply, ScriptedModel, call, fail, hang, result_text, run_plugin, say
+from dsh.testing import (
+    FakeClock,
+    PluginRun,
+    Reply,
+    ScriptedModel,
+    async_test,
+    call,
+    fail,
+    hang,
+    result_text,
+    run_plugin,
+    say,
+)
 from dsh.testing.parts import PARTS, needed_parts, part
 
 REPOSITORY = Path(__file__).parents[2]
@@ -316,3 +329,24 @@ async def test_a_clock_stops_with_the_block() -> None:
 
     async with run_plugin(plugin, clock=clock):
         pass
+
+
+# -- where it runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[PluginRun]:
+    async with run_plugin(CLOCK, model=["from a fixture"]) as run:
+        yield run
+
+
+async def test_a_run_may_be_a_fixture(running: PluginRun) -> None:
+    assert (await running.prompt("hello")).text == "from a fixture"
+
+
+@async_test
+async def test_an_async_test_is_a_plain_function_for_any_runner(tmp_path: Path) -> None:
+    assert not asyncio.iscoroutinefunction(test_an_async_test_is_a_plain_function_for_any_runner)
+    async with run_plugin(CLOCK, model=["at work"], folder=tmp_path) as run:
+        assert (await run.prompt("hello")).text == "at work"
+        assert run.agent.session.header.cwd == str(tmp_path)
