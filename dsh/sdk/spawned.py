@@ -61,6 +61,7 @@ class SpawnedBackend(Backend):
                 stdin=theirs,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is the program's, which ends the runtime in its own time
             )
         except BaseException:
             os.close(self._input_fd)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from dsh.sdk import (
 )
 from tests.cli.kit import TIMEOUT, Place
 
-from .kit import ROWS, call, harness, made, until
+from .kit import ROWS, WAYS, call, harness, made, spawned, until
 
 Start = Callable[..., Harness]
 WAIT = "touch began; until [ -e go ]; do sleep 0.02; done; echo gone"
@@ -62,17 +63,10 @@ def place(tmp_path: Path) -> Place:
     return made(tmp_path / "place")
 
 
-@pytest.fixture(params=["in process", "spawned"])
+@pytest.fixture(params=list(WAYS))
 def start(request: pytest.FixtureRequest, place: Place) -> Start:
     """How to make a harness on the place's composition, whose model is a server."""
-
-    def begin(server: MockLlmServer | None = None, **more: Any) -> Harness:
-        if request.param == "in process":
-            return harness(place, server, **more)
-        model = {"DEEPSEEK_BASE_URL": server.url, "DEEPSEEK_API_KEY": "test-key"} if server is not None else {}
-        return Harness.spawn(place.work / "cordis.yml", home=place.home, cwd=place.work, env=model, **more)
-
-    return begin
+    return partial(WAYS[request.param], place)
 
 
 def rows(place: Place, *more: str) -> None:
@@ -244,7 +238,8 @@ async def test_a_block_that_is_left_cancels_its_run_and_a_wait_that_is_left_does
 async def test_prompts_that_cannot_be_given_are_refused(start: Start) -> None:
     async with MockLlmServer(["success"]) as server, start(server) as h:
         session = await h.session("main")
-        for empty in ("", "  \n", []):
+        empties: list[Any] = ["", "  \n", []]
+        for empty in empties:
             with pytest.raises(HarnessError, match="empty"):
                 session.prompt(empty)
         with pytest.raises(HarnessError, match=r"contentBlocks\[0\].text must be a string"):
@@ -455,8 +450,7 @@ async def test_an_edit_of_the_file_is_followed(start: Start, place: Place) -> No
 
 async def test_a_runtime_that_dies_ends_the_runs(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     async with MockLlmServer([bash(WAIT)]) as server:
-        model = {"DEEPSEEK_BASE_URL": server.url, "DEEPSEEK_API_KEY": "test-key"}
-        async with Harness.spawn(place.work / "cordis.yml", home=place.home, cwd=place.work, env=model) as h:
+        async with spawned(place, server) as h:
             session = await h.session("main")
             run = session.prompt("one")
             await until((place.work / "began").exists)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from dsh.sdk import TextDelta
+from dsh.sdk import Harness, TextDelta, ToolStart
 from tests.cli.kit import Place
 from tests.conformance.normalise import Normaliser
 
-from .kit import assert_equal_logs, call, harness, log_of, made, until
+from .kit import WAYS, assert_equal_logs, call, log_of, made, until
 
 WAIT = 'until [ -e "$PWD/go" ]; do sleep 0.02; done; echo gone'
 
@@ -53,22 +54,36 @@ CODES = {"failing model": 1, "model that does not recover": 1, "output cap": 1}
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Place, Place]:
-    both = made(tmp_path / "command-line"), made(tmp_path / "program")
-    for place in both:
-        place.write("greeting.txt", "hello world\n")
-    return both
+def there(tmp_path: Path) -> Place:
+    """Where the command line works."""
+    return furnished(tmp_path / "command-line")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Place:
+    """Where the program works."""
+    return furnished(tmp_path / "program")
+
+
+@pytest.fixture(params=list(WAYS))
+def start(request: pytest.FixtureRequest) -> Callable[..., Harness]:
+    return WAYS[request.param]
+
+
+def furnished(root: Path) -> Place:
+    place = made(root)
+    place.write("greeting.txt", "hello world\n")
+    return place
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_one_task(places: tuple[Place, Place], name: str) -> None:
-    there, here = places
+async def test_one_task(there: Place, here: Place, start: Callable[..., Harness], name: str) -> None:
     script = SCENARIOS[name]
     async with MockLlmServer([*script, *script]) as server:
         there.model(server.url)
         done = await there.dsh("exec", "Do it.", "--config", "cordis.yml", "--output", "json")
         told = done.json()
-        async with harness(here, server) as running:
+        async with start(here, server) as running:
             session = await running.new_session()
             result = await session.prompt("Do it.").result()
     assert done.code == CODES.get(name, 0), done.err
@@ -81,26 +96,23 @@ async def test_one_task(places: tuple[Place, Place], name: str) -> None:
     assert result.error == told.get("error")
 
 
-async def test_a_resumed_session(places: tuple[Place, Place]) -> None:
-    there, here = places
+async def test_a_resumed_session(there: Place, here: Place, start: Callable[..., Harness]) -> None:
     script = ["success", bash("echo again"), {"text": "Again."}]
-    async with MockLlmServer(script) as server:
+    async with MockLlmServer([*script, *script]) as server:
         there.model(server.url)
         first = (await there.dsh("exec", "one", "--config", "cordis.yml", "--output", "json")).json()["sessionId"]
         again = await there.dsh("exec", "two", "--config", "cordis.yml", "--session", first)
         assert again.code == 0, again.err
-    async with MockLlmServer(script) as server:
-        async with harness(here, server) as running:
+        async with start(here, server) as running:
             session = await running.new_session()
             assert (await session.prompt("one").result()).ok
-        async with harness(here, server) as running:
+        async with start(here, server) as running:
             resumed = await running.resume(session.id)
             assert (await resumed.prompt("two").result()).output == "Again."
     assert_equal_logs(log_of(there, first), log_of(here, session.id))
 
 
-async def test_a_cancel_in_a_stream_and_one_in_a_tool(places: tuple[Place, Place]) -> None:
-    there, here = places
+async def test_a_cancel_in_a_stream_and_one_in_a_tool(there: Place, here: Place, start: Callable[..., Harness]) -> None:
     stall = {"chunks": [{"choices": [{"index": 0, "delta": {"content": "It"}}]}], "ending": "stall"}
     script = [stall, bash("touch began; sleep 60"), {"text": "Done."}]
     async with MockLlmServer([*script, *script]) as server:
@@ -118,7 +130,7 @@ async def test_a_cancel_in_a_stream_and_one_in_a_tool(places: tuple[Place, Place
             assert (await there.dsh("send", "main", "go", "--wait")).out == "Done.\n"
             assert (await there.dsh("stop")).code == 0
             assert await daemon.finish() == 0
-        async with harness(here, server) as running:
+        async with start(here, server) as running:
             session = await running.session("main")
             run = session.prompt("go")
             async for event in run:
@@ -132,10 +144,9 @@ async def test_a_cancel_in_a_stream_and_one_in_a_tool(places: tuple[Place, Place
     assert_equal_logs(log_of(there, session_id), log_of(here, session.id))
 
 
-async def test_prompts_that_queue_and_one_that_steers(places: tuple[Place, Place]) -> None:
-    there, here = places
+async def test_prompts_that_queue_and_one_that_steers(there: Place, here: Place, start: Callable[..., Harness]) -> None:
     script = [bash(WAIT), {"text": "First."}, {"text": "Second."}]
-    async with MockLlmServer(script) as server:
+    async with MockLlmServer([*script, *script]) as server:
         there.model(server.url)
         async with there.daemon("cordis.yml") as daemon:
             session_id = (await daemon.ready())["agents"][0]["sessionId"]
@@ -148,12 +159,15 @@ async def test_prompts_that_queue_and_one_that_steers(places: tuple[Place, Place
                 await daemon.event("turn/end")
             await there.dsh("stop")
             await daemon.finish()
-    async with MockLlmServer(script) as server:
-        async with harness(here, server) as running:
+        async with start(here, server) as running:
             session = await running.session("main")
             one = session.prompt("one")
-            await until(lambda: any(event.type == "tool/call" for event in one._events))
+            async for event in one:
+                if isinstance(event, ToolStart):
+                    break
             two, steer = session.prompt("two"), session.steer("by the way")
+            async for event in steer:
+                break  # it is in the queue
             here.write("go", "")
             assert [(await run.result()).output for run in (one, two, steer)] == ["First.", "Second.", "First."]
     assert_equal_logs(log_of(there, session_id), log_of(here, session.id))
