@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +25,14 @@ class PermissionRequest:
 
 
 PermissionCallback = Callable[[PermissionRequest], "Awaitable[bool] | bool"]
-"""Answers True to let one call run; anything else refuses it."""
+"""Answers True to let one call run; anything else refuses it. Cancelled when nobody waits for it any more."""
+
+
+async def decide(callback: PermissionCallback, request: PermissionRequest) -> bool:
+    """The callback's answer."""
+    answer = callback(request)
+    return (await answer if inspect.isawaitable(answer) else answer) is True
+
 
 Watcher = Callable[[str, Any], object]
 """Called with a section's name and its value in force."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsh.cordis import Context, Fiber, FiberState, HarnessError, error_chain
+from dsh.cordis import AbortError, Context, Fiber, FiberState, HarnessError, error_chain
 from dsh.core.agent_events import AgentStatus
 from dsh.core.session_store import SessionAppended, SessionDisposed
 from dsh.interfaces.agent_requests import AgentRequests
+from dsh.llm.waiting import until_abort
 from dsh.loader.boot import BootError, boot
 from dsh.loader.environment import inherited_environment
 from dsh.loader.home import resolve_home
 from dsh.loader.sources import Source
 
-from .backend import Backend, PermissionCallback, PermissionRequest
+from .backend import Backend, PermissionCallback, PermissionRequest, decide
 
 if TYPE_CHECKING:
     from .run import Run
@@ -144,8 +144,11 @@ class LocalBackend(Backend):
     async def _approve(self, event: Any, next: Callable[[], Awaitable[str]]) -> str:
         assert self._permission is not None
         request = PermissionRequest(event.agent.id, event.tool_name, event.call_id, event.reason)
-        answer = self._permission(request)
-        return "allowed-once" if (await answer if inspect.isawaitable(answer) else answer) is True else "rejected"
+        try:
+            allowed = await until_abort(decide(self._permission, request), event.signal)
+        except AbortError:
+            return "cancelled"
+        return "allowed-once" if allowed else "rejected"
 
 
 def _why_not(fiber: Fiber) -> str | None:

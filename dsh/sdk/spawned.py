@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import sys
 from collections import deque
@@ -17,7 +16,7 @@ from dsh.interfaces.stdio_jsonrpc import METHOD_NOT_FOUND, JsonRpcPeer, RpcError
 from dsh.interfaces.stdout import LineOutput
 from dsh.loader.boot import BootError
 
-from .backend import Backend, PermissionCallback, PermissionRequest
+from .backend import Backend, PermissionCallback, PermissionRequest, decide
 
 if TYPE_CHECKING:
     from .run import Run
@@ -43,6 +42,8 @@ class SpawnedBackend(Backend):
         self._permission = permission
         self._said: deque[str] = deque(maxlen=TAIL_LINES)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        """Permission callbacks at work."""
         self._process: asyncio.subprocess.Process | None = None
         self._output: LineOutput | None = None
         self._input_fd = -1
@@ -93,8 +94,10 @@ class SpawnedBackend(Backend):
             await process.wait()
             output.close()
             os.close(self._input_fd)
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+            for question in self._asked.values():
+                question.cancel()
+            if rest := [*self._tasks, *self._asked.values()]:
+                await asyncio.wait(rest, timeout=GRACE_SECONDS)
             self.all_gone()
 
     async def _end(self, process: asyncio.subprocess.Process, peer: JsonRpcPeer) -> None:
@@ -160,7 +163,11 @@ class SpawnedBackend(Backend):
             self.settings_changed(params["section"], params["value"])
             return
         if method == "permission.requested":
-            self._keep(self._approve(params))
+            self._asked[params["requestId"]] = asyncio.ensure_future(self._approve(params))
+            return
+        if method == "permission.closed":
+            if (question := self._asked.get(params["requestId"])) is not None:
+                question.cancel()
             return
         session = self.sessions.get(params.get("sessionId"))
         if session is None:
@@ -182,12 +189,13 @@ class SpawnedBackend(Backend):
         request = PermissionRequest(asked["sessionId"], asked["toolName"], asked.get("callId"), asked.get("reason"))
         allowed = False
         try:
-            answer = self._permission(request)
-            allowed = (await answer if inspect.isawaitable(answer) else answer) is True
+            allowed = await decide(self._permission, request)
         except Exception as error:
             print(f"the permission callback failed: {describe_error(error)}", file=sys.stderr)
+        finally:
+            del self._asked[asked["requestId"]]
         outcome = "allowed-once" if allowed else "rejected"
-        await self._peer.request("permission/respond", {"requestId": asked["requestId"], "outcome": outcome})
+        self._keep(self._peer.request("permission/respond", {"requestId": asked["requestId"], "outcome": outcome}))
 
     # -- the process --------------------------------------------------------------------------------------------------
 

@@ -393,6 +393,35 @@ async def test_a_callback_decides_what_needs_a_permission(start: Start, place: P
     assert (place.work / "done").exists() is ran
 
 
+async def test_a_question_that_nobody_waits_for_any_more_is_cancelled(start: Start, place: Place) -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def think(request: PermissionRequest) -> bool:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+        raise AssertionError
+
+    rows(place, "{id: approval, name: tests.interfaces.acp_plugins.approval}")
+    script = [bash("echo risky; touch done")] * 2
+    async with MockLlmServer(script) as server, start(server, permission=think) as h:
+        session = await h.session("main")
+        run = session.prompt("Hi")
+        async with asyncio.timeout(TIMEOUT):
+            await asked.wait()
+            run.cancel()
+            assert (await run.result()).status == "aborted"
+            await over.wait()
+        asked.clear()
+        over.clear()
+        session.prompt("Hi")
+        async with asyncio.timeout(TIMEOUT):
+            await asked.wait()  # and leave with it
+    assert over.is_set() and not (place.work / "done").exists()
+
+
 # -- compositions -----------------------------------------------------------------------------------------------------
 
 

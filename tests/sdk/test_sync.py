@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +20,10 @@ import pytest
 from dsh.models.mock_server import MockLlmServer
 from dsh.sdk import BootError, HarnessError, TextDelta, TurnEnd
 from dsh.sdk.sync import Harness
+from tests.cli.jsonrpc_kit import alive
 from tests.cli.kit import Place
 
-from .kit import call, made
+from .kit import call, log_of, made
 
 
 @pytest.fixture
@@ -189,3 +192,52 @@ def test_the_public_names_are_typed(tmp_path: Path) -> None:
     mypy = Path(sys.executable).with_name("mypy")
     done = subprocess.run([mypy, "--strict", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
+
+
+INTERRUPTED = """
+import asyncio, sys
+url, kind, home, work = sys.argv[1:]
+from dsh.sdk import Harness
+from dsh.sdk import sync
+
+options = dict(home=home, cwd=work, env={"DEEPSEEK_BASE_URL": url, "DEEPSEEK_API_KEY": "k"})
+make = {"in process": Harness, "spawned": Harness.spawn, "sync": sync.Harness}[kind]
+
+async def main():
+    async with make("cordis.yml", **options) as h:
+        await (await h.new_session(session_id="mine")).prompt("one").result()
+
+def plain():
+    with make("cordis.yml", **options) as h:
+        h.new_session(session_id="mine").prompt("one").result()
+
+plain() if kind == "sync" else asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["in process", "spawned", "sync"])
+def test_ctrl_c_ends_the_turn_in_the_log_and_what_it_started(place: Place, kind: str) -> None:
+    waiting = call("bash", json.dumps({"command": "echo $$ > began; sleep 60", "description": "try"}))
+    with serving([waiting]) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED, server.url, kind, str(place.home), str(place.work)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=place.work,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            start_new_session=True,
+        )
+        until_there(place.work / "began")
+        os.killpg(process.pid, signal.SIGINT)
+        assert "KeyboardInterrupt" in process.communicate(timeout=40)[1]
+    assert not alive(int((place.work / "began").read_text()))
+    log = log_of(place, "mine")
+    end = next(event for event in reversed(log) if event["type"] == "turn/end")
+    assert end["data"]["reason"] == {"kind": "aborted", "reason": {"kind": "disposed"}}
+
+
+def until_there(path: Path) -> None:
+    deadline = time.monotonic() + 40
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -60,6 +60,7 @@ class Permissions:
             self._peer.notify("permission.requested", asked | {k: v for k, v in more.items() if v is not None})
             return await answer
         except asyncio.CancelledError:
+            self._peer.notify("permission.closed", {"requestId": request_id})
             if event.signal is not None and event.signal.aborted:
                 return "cancelled"
             raise
