@@ -23,6 +23,7 @@ from dsh.testing import (
     ScriptedAdapter,
     error_reply,
     mount_companions,
+    nothing_left,
     reasoning_reply,
     text_reply,
     tool_reply,
@@ -38,7 +39,6 @@ __all__ = [
     "deaf",
     "error_reply",
     "mount_companions",
-    "no_task_left",
     "of_type",
     "reasoning_reply",
     "spine",
@@ -74,7 +74,7 @@ async def spine(
     script: Sequence[Entry] = (), *, companions: bool = True, dispose_timeout: float = 10.0, **config: Any
 ) -> AsyncIterator[Spine]:
     """Mount the spine on a fresh root; ``config`` goes to the loop's row."""
-    async with no_task_left(), Context(dispose_timeout=dispose_timeout) as root:
+    async with nothing_left(), Context(dispose_timeout=dispose_timeout) as root:
         for module in (service, session_store, system_prompt, tools, agents):
             await root.plugin(module)
         if companions:
@@ -84,16 +84,6 @@ async def spine(
         llm = root[Llm]
         llm.register_adapter(["test"], model)
         yield Spine(root, llm, root[Sessions], root[SystemPrompt], root[Tools], root[Agents], root[AgentLoop], model)
-
-
-@asynccontextmanager
-async def no_task_left() -> AsyncIterator[None]:
-    """Every task that the block started has ended with it."""
-    before = asyncio.all_tasks()
-    yield
-    await asyncio.sleep(0)
-    survivors = asyncio.all_tasks() - before
-    assert not survivors, survivors
 
 
 async def deaf(event: asyncio.Event) -> None:
