@@ -29,10 +29,15 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 PLACEHOLDERS = {"my_plugin", "MyPlugin", "MyPluginAdapter"}
 """What the templates call theirs."""
 
-SERVICES = frozenset(
-    {"agents", "sessions", "events", "registry", "fs", "subprocess", "shell", "settings", "credentials"}
-)
-"""Services of the runtime that no row is named after."""
+TAKEN: Mapping[str, frozenset[str]] = {
+    "tool": frozenset({"bash", "read", "write", "edit", "now"}),
+    "listener": frozenset(),
+    "service": frozenset(
+        {"agents", "sessions", "events", "registry", "fs", "subprocess", "shell", "settings", "credentials"}
+    ),
+    "adapter": frozenset({"demo", "local", "deepseek-official"}),
+}
+"""What else of each kind has a name already, beside the rows that dsh brings."""
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 CONFIG = Path("cordis.yml")
@@ -115,7 +120,7 @@ def _names(name: str, kind: str) -> dict[str, str]:
         refuse("pytest would take the file for a test")
     pascal = "".join(word.capitalize() for word in words)
     names = {"my-plugin": kebab, "my_plugin": snake, "MyPlugin": pascal, "myPlugin": pascal[0].lower() + pascal[1:]}
-    if kebab in _built_in_names() or names["myPlugin"] in SERVICES:
+    if kebab in _built_in_names() or kebab in TAKEN[kind]:
         refuse("dsh has something of that name")
     if _words_used(f"{kind}.py") & {snake, pascal}:
         refuse("the file that is written uses that word itself")

@@ -62,6 +62,24 @@ async def test_the_new_tool_and_the_new_provider_answer(place: Place) -> None:
     assert (said.code, said.out) == (0, "You said: good day\n")
 
 
+async def test_a_running_daemon_mounts_it_at_once(place: Place) -> None:
+    async with place.daemon("cordis.yml", "--set", "llm-demo.paceMs=0") as daemon:
+        await daemon.ready()
+        assert (await place.dsh("plugins", "new", "hello")).code == 0
+        await daemon.config("applied")
+        said = await place.dsh("send", "main", 'call hello {"name": "Ada"}', "--wait")
+        assert said.out == "[demo reply, no model involved] The tool answered:\nHello, Ada!\n"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("tool", "bash"), ("service", "settings"), ("adapter", "demo")])
+async def test_a_name_that_the_runtime_uses_for_such_a_thing_is_refused(place: Place, kind: str, name: str) -> None:
+    done = await place.dsh("plugins", "new", name, f"--{kind}")
+    assert (done.code, done.err) == (
+        2,
+        f"dsh: '{name}' cannot be the name of a plugin: dsh has something of that name\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -75,7 +93,6 @@ async def test_the_new_tool_and_the_new_provider_answer(place: Place) -> None:
         ("test-x", "pytest would take the file for a test"),
         ("tools", "dsh has something of that name"),
         ("tool-bash", "dsh has something of that name"),
-        ("settings", "dsh has something of that name"),
         ("config", "uses that word itself"),
     ],
 )
