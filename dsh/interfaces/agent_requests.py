@@ -5,6 +5,7 @@ A request is a name and JSON parameters, so that both ways have one meaning and 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -40,6 +41,7 @@ class AgentRequests:
         self._ctx = ctx
         self._cwd = cwd
         self._handles: dict[str, AgentHandle] = {}
+        self._resuming = asyncio.Lock()
         self.methods: Mapping[str, Callable[[Params], Any]] = {
             "agents": self.agents,
             "open": self.open,
@@ -84,11 +86,12 @@ class AgentRequests:
 
     async def resume(self, params: Params) -> dict[str, Any]:
         """``{sessionId}`` → ``{sessionId}``: the session of that id, or of the only one that begins so, live."""
-        session_id = await self._meant(text(params, "resume", "sessionId"))
-        if self._agents.get(session_id) is None:
-            options = ResumeAgentOptions(session_id, restore_route=True)
-            self._handles[session_id] = await self._agents.resume(options)
-        return {"sessionId": session_id}
+        async with self._resuming:
+            session_id = await self._meant(text(params, "resume", "sessionId"))
+            if self._agents.get(session_id) is None:
+                options = ResumeAgentOptions(session_id, restore_route=True)
+                self._handles[session_id] = await self._agents.resume(options)
+            return {"sessionId": session_id}
 
     async def _meant(self, reference: str) -> str:
         persistence = self._ctx.get(SessionPersistence)
@@ -134,11 +137,13 @@ class AgentRequests:
         return {}
 
     def cancel(self, params: Params) -> dict[str, Any]:
-        """``{sessionId, messageId?}``: stop what the agent does and empty its queue.
+        """``{sessionId, messageId?}``: stop what the agent does and empty its queue; nothing when it is idle or gone.
 
         With a message: only if its turn runs; one that waits is taken out of the queue alone.
         """
-        agent = self._agent(text(params, "cancel", "sessionId"))
+        agent = self._agents.get(text(params, "cancel", "sessionId"))
+        if agent is None:
+            return {}
         message_id = optional_text(params, "cancel", "messageId")
         state = "taken" if message_id is None else trace_in(agent.session.events, message_id).state
         if state == "taken":

@@ -1,4 +1,4 @@
-"""Session events as typed objects; the logged event itself is always there as ``raw``.
+"""Session events as typed objects.
 
 async for event in session.prompt("What time is it?"):
     match event:
@@ -139,9 +139,14 @@ class EventReader:
         self._tools: dict[str, str] = {}
 
     def read(self, raw: SessionEvent) -> Event:
-        """The typed form of the session's next event."""
+        """The typed form of the session's next event; one that does not have the fields of its type stays untyped."""
         make = _MAKE.get(raw.type)
-        return Event(self._session_id, raw) if make is None else make(self, self._session_id, raw, raw.data)
+        if make is not None:
+            try:
+                return make(self, self._session_id, raw, raw.data)
+            except (KeyError, TypeError, IndexError, AttributeError):  # a log of an older or another writer
+                pass
+        return Event(self._session_id, raw)
 
     def _chunk(self, session_id: str, raw: SessionEvent, data: Any) -> Event:
         chunk = data["chunk"]

@@ -24,11 +24,13 @@ Content = str | Sequence[Mapping[str, Any]]
 
 
 class Session:
-    """One conversation, by its id. Got from a ``Harness``; as many as you like work side by side.
+    """One conversation, by its id; as many as you like work side by side.
 
-    session = await harness.session("main")
-    first, second = session.prompt("Read the README"), session.prompt("Now the docs")
-    print((await first.result()).output, (await second.result()).output)
+        session = await harness.session("main")
+        first, second = session.prompt("Read the README"), session.prompt("Now the docs")
+        print((await first.result()).output, (await second.result()).output)
+
+    Got from a ``Harness``.
     """
 
     def __init__(self, backend: Backend, session_id: str) -> None:
@@ -44,7 +46,7 @@ class Session:
     def prompt(self, content: Content) -> Run:
         """Give the agent a prompt; it gets a turn of its own, after those that wait already.
 
-        Raises ``HarnessError`` for an empty prompt and when the session's agent is gone.
+        Raises ``HarnessError`` for an empty prompt; when the session's agent is gone, this or the run does.
         """
         return self._give(content, steer=False)
 
@@ -90,7 +92,7 @@ class Session:
         try:
             self._backend.tell("send", run, sessionId=self.id, message=message, steer=steer)
         except BaseException:
-            self._runs.remove(run)
+            self._runs = [one for one in self._runs if one is not run]
             raise
         return run
 

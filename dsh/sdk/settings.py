@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 class HarnessSettings:
-    """The settings of a running composition, by dotted key; changes are stored and in force at once.
+    """The settings of a running composition, by dotted key.
 
-    await harness.settings.set("agent-loop.maxParallelToolCalls", 2)
-    await harness.settings.get("agent-loop.maxParallelToolCalls")      # 2
+        await harness.settings.set("agent-loop.maxParallelToolCalls", 2)
+        await harness.settings.get("agent-loop.maxParallelToolCalls")  # 2
+
+    A change is stored in the user's document and in force at once.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -298,8 +298,9 @@ async def test_a_closed_session_ends_its_runs_and_resumes_where_it_was(start: St
             assert [event.type async for event in follower][-1] == "turn/end"
         with pytest.raises(HarnessError, match="no live session"):
             await session.prompt("three").result()
-        resumed = await h.resume(session.id[:20])
-        assert resumed is session and await h.resume(session.id) is session
+        session.cancel()  # nothing is there to stop
+        resumed, again = await asyncio.gather(h.resume(session.id[:20]), h.resume(session.id))
+        assert resumed is again is session
         # what was queued is still in the queue, and goes first
         assert (await resumed.prompt("three").result()).status in ("completed", "error")
         with pytest.raises(HarnessError, match="ends with"):
