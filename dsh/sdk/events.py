@@ -1,13 +1,15 @@
 """Session events as typed objects.
 
-async for event in session.prompt("What time is it?"):
-    match event:
-        case TextDelta(text=text):
-            print(text, end="")
-        case ToolStart(name=name, arguments=arguments):
-            print(f"[{name} {arguments}]")
-        case TurnEnd(status=status):
-            print(status)
+    async for event in session.prompt("What time is it?"):
+        match event:
+            case TextDelta(text=text):
+                print(text, end="")
+            case ToolStart(name=name, arguments=arguments):
+                print(f"[{name} {arguments}]")
+            case TurnEnd(status=status):
+                print(status)
+
+The logged event itself is always there as ``raw``; one that has no class of its own is a plain ``Event``.
 """
 
 from __future__ import annotations
