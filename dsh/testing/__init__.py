@@ -19,6 +19,7 @@ from .async_test import async_test
 from .fake_clock import FakeClock
 from .footprint import Footprint, assert_nothing_left, nothing_left
 from .parts import PARTS, mount_companions
+from .recorded import RecordedModel, save_log
 from .replies import Reply, call, error_reply, fail, hang, reasoning_reply, say, text_reply, tool_reply
 from .running import PluginRun, run_plugin
 from .scripted import ScriptedAdapter, ScriptedModel
@@ -29,6 +30,7 @@ __all__ = [
     "FakeClock",
     "Footprint",
     "PluginRun",
+    "RecordedModel",
     "Reply",
     "ScriptedAdapter",
     "ScriptedModel",
@@ -48,6 +50,7 @@ __all__ = [
     "record",
     "result_text",
     "run_plugin",
+    "save_log",
     "say",
     "text_reply",
     "tool_reply",

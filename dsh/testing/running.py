@@ -25,6 +25,7 @@ from dsh.loader.resolve import load, resolve
 from .fake_clock import FakeClock
 from .footprint import Footprint, assert_nothing_left
 from .parts import COMPANIONS, needed_parts, part
+from .recorded import RecordedModel
 from .scripted import ScriptedModel, ScriptEntry
 from .turn import Turn
 
@@ -42,7 +43,7 @@ async def run_plugin(
     parts: Iterable[Any] = (),
     plugins: Sequence[Any] = (),
     services: Mapping[str, Any] | None = None,
-    model: ScriptedModel | Sequence[ScriptEntry] | None = None,
+    model: ScriptedModel | RecordedModel | Sequence[ScriptEntry] | None = None,
     route: tuple[str, str] | None = None,
     clock: FakeClock | None = None,
     folder: Path | str | None = None,
@@ -70,7 +71,7 @@ async def run_plugin(
     found = find_plugin(plugin, base)
     others = [each if isinstance(each, tuple) else (each, None) for each in plugins]
     others = [(find_plugin(each, base), its) for each, its in others]
-    if model is not None and not isinstance(model, ScriptedModel):
+    if model is not None and not isinstance(model, (ScriptedModel, RecordedModel)):
         model = ScriptedModel(model)
     wanted = [*parts, *(["agentLoop"] if model is not None or route is not None else [])]
     given = {"launchEnvironment": LaunchEnvironment([EnvLayer("process", environment or {})]), **(services or {})}
@@ -122,13 +123,13 @@ class PluginRun:
         root: Context,
         fiber: Fiber,
         bench: Fiber,
-        model: ScriptedModel | None,
+        model: ScriptedModel | RecordedModel | None,
         route: tuple[str, str] | None,
         folder: Path,
     ) -> None:
         self.root = root
         self.fiber = fiber
-        self.model = model
+        self.model: Any = model
         self.ctx = bench.ctx
         self._bench = bench
         self._watch = root.group("what a test records")

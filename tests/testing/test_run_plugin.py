@@ -17,6 +17,7 @@ from dsh.llm.service import Llm
 from dsh.testing import (
     FakeClock,
     PluginRun,
+    RecordedModel,
     Reply,
     ScriptedModel,
     async_test,
@@ -25,6 +26,7 @@ from dsh.testing import (
     hang,
     result_text,
     run_plugin,
+    save_log,
     say,
 )
 from dsh.testing.parts import PARTS, needed_parts, part
@@ -197,6 +199,21 @@ async def test_a_model_may_fail_think_and_hang(http: bool) -> None:
         run.agent.cancel({"kind": "user"})
         assert (await waiting).status == "aborted"
         run.take_errors()
+
+
+async def test_a_recorded_session_answers_as_it_did(tmp_path: Path) -> None:
+    async with run_plugin(CLOCK, model=[call("now"), say("Late."), say("Bye.")]) as run:
+        first = await run.prompt("What time is it?")
+        save_log(run.agent.session, tmp_path / "log.jsonl")
+    model = RecordedModel(tmp_path / "log.jsonl")
+    async with run_plugin(CLOCK, model=model) as run:
+        again = await run.prompt("What time is it?")
+        assert (again.text, again.calls, len(again.results)) == (first.text, first.calls, 1)
+        model.assert_used_up()
+        assert (await run.prompt("And now?")).status == "error"
+        run.take_errors()
+        with pytest.raises(AssertionError, match="past the recording's end"):
+            model.assert_used_up()
 
 
 async def test_requests_past_the_script_fail_the_turn() -> None:
