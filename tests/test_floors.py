@@ -28,7 +28,9 @@ FLOORS = {
     "integrations": 4,
     "delegation": 4,
     "interfaces": 5,
+    "testing": 5,
     "cli": 6,
+    "sdk": 6,
 }
 
 AIM = 12_000

@@ -46,9 +46,10 @@ class AgentRow(ConfigModel):
         return AgentOptions(self.provider, self.model, self.max_tokens)
 
 
-def workspace(row: AgentRow, base_dir: Path) -> str:
-    """The workspace of a fresh session: the row's, relative to the config's folder, else where the process runs."""
-    return os.path.abspath(base_dir / row.cwd) if row.cwd else os.getcwd()
+def workspace(row: AgentRow, base_dir: Path, start_folder: str | None = None) -> str:
+    """The workspace of a fresh session: the row's, relative to the config's folder, else the launcher's `startFolder`,
+    else where the process runs."""
+    return os.path.abspath(base_dir / row.cwd) if row.cwd else start_folder or os.getcwd()
 
 
 def missing_workspace(row: AgentRow, base_dir: Path) -> str | None:
@@ -311,7 +312,8 @@ class ConfiguredAgents:
                 undo()
 
     def _meta(self, row: AgentRow) -> dict[str, Any]:
-        return {"cwd": workspace(row, self._loop.ctx.base_dir)}
+        ctx = self._loop.ctx
+        return {"cwd": workspace(row, ctx.base_dir, ctx.get("startFolder"))}
 
     def _minted(self) -> dict[str, str]:
         """Label to session id, kept by the process so that a remounted row finds its sessions again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +56,15 @@ class Outcome:
 
 def outcome_of(session: Session, from_seq: int = 0) -> Outcome:
     """Fold the events of ``session`` from ``from_seq`` on."""
-    outcome = Outcome(session.id)
-    samples: dict[tuple[int, int], dict[str, int]] = {}
     events = session.events
-    for seq in range(from_seq, len(events)):
-        event = events[seq]
+    return outcome_from(session.id, (events[seq] for seq in range(from_seq, len(events))))
+
+
+def outcome_from(session_id: str, events: Iterable[SessionEvent]) -> Outcome:
+    """Fold events of one session."""
+    outcome = Outcome(session_id)
+    samples: dict[tuple[int, int], dict[str, int]] = {}
+    for event in events:
         kind, data = event.type, event.data
         if kind == "assistant/chunk" and data["chunk"]["type"] == "usage":
             samples[data["turn"], data["step"]] = data["chunk"]["usage"]

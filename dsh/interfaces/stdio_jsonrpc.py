@@ -49,7 +49,8 @@ class JsonRpcPeer:
     exception as an internal error. ``params`` is what the frame says, ``{}`` when it says nothing. Requests and
     notifications begin in the order they arrive and then run side by side, at most ``MAX_REQUESTS`` requests. With
     ``answer_malformed`` lines that are no frames are answered by errors, otherwise they are ignored; of one that is
-    too long standard error tells in either case.
+    too long standard error tells in either case. With ``at_once`` a notification is handled before the next frame is
+    looked at, by a function that returns nothing: for a side that only asks.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class JsonRpcPeer:
         *,
         on_notification: NotificationHandler | None = None,
         answer_malformed: bool = False,
+        at_once: bool = False,
     ) -> None:
         self._output = output
         self._handle = handle
         self._on_notification = on_notification
         self._answer_malformed = answer_malformed
+        self._at_once = at_once
         self._running: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
@@ -107,17 +110,19 @@ class JsonRpcPeer:
         self._output.write_later(lambda: encode({"jsonrpc": "2.0", "method": method, "params": params()}) + b"\n")
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Ask the client; its result. Raises ``RpcError`` for its error, ``ConnectionError`` once it is gone."""
+        """Ask the other side; its result. Raises ``RpcError`` for its error, ``ConnectionError`` once it is gone."""
+        return await self.ask(method, params)
+
+    def ask(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """Send a request now; what will be its result. Raises ``ConnectionError`` once the other side is gone."""
         if self._ended:
             raise ConnectionError(f"{method}: the client is gone")
         self._last_id += 1
         request_id = self._last_id
         answer = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda _: self._waiting.pop(request_id, None))
         self._output.write_json({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
-        try:
-            return await answer
-        finally:
-            del self._waiting[request_id]
+        return answer
 
     # -- incoming -------------------------------------------------------------------------------------------------
 
@@ -136,7 +141,9 @@ class JsonRpcPeer:
         request_id = frame.get("id", _NONE)
         if isinstance(method, str):
             params = frame.get("params", {})
-            if request_id is _NONE:
+            if request_id is _NONE and self._at_once and self._on_notification is not None:
+                self._on_notification(method, params)
+            elif request_id is _NONE:
                 self._start(self._notified(method, params))
             elif len(self._running) >= MAX_REQUESTS:
                 self._fail(request_id, RpcError(INTERNAL_ERROR, f"more than {MAX_REQUESTS} requests are under way"))
@@ -202,7 +209,7 @@ class JsonRpcPeer:
 
     async def _end(self) -> None:
         self._ended = True
-        for answer in self._waiting.values():
+        for answer in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(ConnectionError("the client is gone"))
         running = list(self._running)

@@ -110,7 +110,7 @@ def make_source(
 
 @asynccontextmanager
 async def boot(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Source,
     *,
     overlays: Sequence[str | os.PathLike[str]] = (),
     sets: Sequence[str] = (),
@@ -127,18 +127,22 @@ async def boot(
 ) -> AsyncIterator[App]:
     """Start a composition and keep it running inside the `async with` block; leaving the block disposes everything.
 
-    `prepare(root)` (sync or async) runs before any row exists. A row that is not active once everything settled
-    fails the start: `BootError` reports every such row (`<bin>: plugin tree failed to load: …`), after the partial
-    root was disposed; a `--set` that fits no row raises `BootUsageError`. If a row shuts the root down or asks to
-    exit meanwhile, the block is entered quietly; see `App.is_over`. Times are in seconds.
+    `path` is its file, over which the layers are laid, or a whole source. `prepare(root)` (sync or async) runs before
+    any row exists. A row that is not active once everything settled fails the start: `BootError` reports every such
+    row (`<bin>: plugin tree failed to load: …`), after the partial root was disposed; a `--set` that fits no row raises
+    `BootUsageError`. If a row shuts the root down or asks to exit meanwhile, the block is entered quietly; see
+    `App.is_over`. Times are in seconds.
     """
     environment = environment or inherited_environment()
     home = home or resolve_home(environ=environment.values)
     start_dir = os.path.abspath(cwd or os.getcwd())
-    root = Context(base_dir=absolute(path).parent, dispose_timeout=dispose_timeout)
+    if isinstance(path, Source):
+        source = path
+    else:
+        source = make_source(path, overlays=overlays, sets=sets, inline=inline, sibling=sibling)
+    root = Context(base_dir=source.base_dir, dispose_timeout=dispose_timeout)
     async with root:
         app = await _start(root, environment, home, start_dir, args, prepare, bin, settle_limit)
-        source = make_source(path, overlays=overlays, sets=sets, inline=inline, sibling=sibling)
         await _load(app, source, environment, bin)
         app.started.set()
         yield app

@@ -315,7 +315,13 @@ class Loader(Service, name="loader"):
     def start(self, source: Source, reading: Reading | None = None) -> Entry:
         """Mount the root include on a source, as read before. Rows that fail are noted on their entries; nothing waits
         here."""
-        data = YamlMap({"id": ROOT_INCLUDE, "name": "cordis:include", "config": {"path": str(source.path)}})
+        data = YamlMap(
+            {
+                "id": ROOT_INCLUDE,
+                "name": "cordis:include",
+                "config": {"path": str(source.path or source.folder / "rows.yml")},
+            }
+        )
         self.root.source.program.append(Operation("create", ROOT_INCLUDE, data))
         plan = make_plan(self.root, self.root.source.read())
         commit(plan)

@@ -649,3 +649,34 @@ async def test_approvals_are_asked_of_clients_that_answer_them(place: Place) -> 
         await run.wait_for(lambda f: f["method"] == "permission.requested", "question")
         await run.call("session/cancel", {"sessionId": "s"})
         assert (await run.event("test/outcome"))["data"] == {"is": "cancelled"}
+
+
+async def test_our_own_client_begins_otherwise_and_no_other_hears_what_is_told_to_it(place: Place) -> None:
+    async with runtime(place, "cordis.yml") as run:
+        with pytest.raises(RpcFailure, match="dsh/attach comes first"):
+            await run.call("dsh/agents")
+        await run.initialize(provider="demo", model="demo")
+        await run.prompt("s")
+        await run.idle("s")
+        await run.call("session/close", {"sessionId": "s"})
+        assert not [frame for frame in run.frames if frame.get("method") == "session.disposed"]
+        await run.call("dsh/attach")
+        assert (await run.call("dsh/agents")) == {"agents": [], "failed": {}}
+        opened = (await run.call("dsh/open", {"provider": "demo", "model": "demo"}))["sessionId"]
+        message = {"id": "m", "role": "user", "content": [TEXT], "source": {"kind": "user"}}
+        await run.call("dsh/send", {"sessionId": opened, "message": message})
+        await run.idle(opened)
+        failures: dict[str, Any] = {
+            "send message must be an object": ("dsh/send", {"sessionId": opened}),
+            'send message must have role "user"': ("dsh/send", {"sessionId": opened, "message": {"id": "x"}}),
+            "no live session: t": ("dsh/send", {"sessionId": "t", "message": message}),
+            "open sessionId must be a non-empty string": ("dsh/open", {"sessionId": ""}),
+            "the composition has no settings service (row settings)": ("dsh/change-setting", {"section": "x"}),
+            "unknown DeepSeek Harness SDK runtime method: dsh/dance": ("dsh/dance", {}),
+        }
+        for said, (method, params) in failures.items():
+            with pytest.raises(RpcFailure) as caught:
+                await run.call(method, params)
+            assert (str(caught.value), caught.value.code) == (said, -32603)
+        await run.call("dsh/close", {"sessionId": opened})
+        await run.wait_for(lambda f: f["method"] == "session.disposed", "end")

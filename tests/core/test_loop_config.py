@@ -26,12 +26,12 @@ from dsh.llm.service import Llm
 from dsh.models import default_model, retry
 from dsh.sessions import jsonl
 from dsh.settings import memory
+from dsh.testing import nothing_left
 from tests.core.kit import (
     Entry,
     ScriptedAdapter,
     deaf,
     mount_companions,
-    no_task_left,
     of_type,
     text_reply,
     tool_reply,
@@ -39,6 +39,16 @@ from tests.core.kit import (
 )
 from tests.core.test_loop_errors_cancel import balanced, end
 from tests.core.test_loop_turns import say, texts_of
+
+
+@asynccontextmanager
+async def no_task_left() -> AsyncIterator[None]:
+    """Tasks only: two deployments may overlap, and threads of the outer one start when it has something to do."""
+    before = asyncio.all_tasks()
+    yield
+    await asyncio.sleep(0)
+    survivors = asyncio.all_tasks() - before
+    assert not survivors, survivors
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -589,7 +599,7 @@ async def test_agents_and_persistence_that_leave_together_lose_no_event(loop_fir
         for module, given in rows if loop_first else reversed(rows):
             ctx.plugin(module, given)
 
-    async with no_task_left(), Context() as root:
+    async with nothing_left(), Context() as root:
         root.provide("loader", object())
         fiber = await root.plugin(composition)
         await root.settle()

@@ -24,8 +24,12 @@ from dsh.core.tools import (
 )
 from dsh.llm.message import create_user_message
 from dsh.llm.types import Message
+from dsh.testing import result_text
 
 Next = Callable[[], Awaitable[Any]]
+
+words = result_text
+"""The text a model reads."""
 
 
 class Broken(HarnessError):
@@ -152,11 +156,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return body
-
-
-def words(result: ToolResult) -> str:
-    """The text a model reads."""
-    return "\n".join(block.get("text", f"[{block['type']}]") for block in result.content)
 
 
 def code(result: ToolResult) -> tuple[str, str] | None:

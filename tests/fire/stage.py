@@ -25,7 +25,7 @@ from dsh.llm.adapter import Adapter
 from dsh.llm.message import create_user_message
 from dsh.llm.types import LlmRequest, StreamChunk
 from dsh.sessions import checkpoint_policy, jsonl
-from tests.core.kit import Spine, error_reply, no_task_left, reasoning_reply, spine, text_reply, tool_reply
+from tests.core.kit import Spine, error_reply, reasoning_reply, spine, text_reply, tool_reply
 from tests.fire.judge import discarded_ids, entered_ids, judge_log, judge_messages, pending_ids, wire
 
 ROUTE = AgentOptions("fire", "m")
@@ -303,4 +303,4 @@ async def within(what: str) -> AsyncIterator[None]:
         raise AssertionError(f"{what}: not over within {LIMIT:g} s; tasks: {names}") from None
 
 
-__all__ = ["Actor", "Model", "Stage", "breathe", "no_task_left", "say", "stage", "within"]
+__all__ = ["Actor", "Model", "Stage", "breathe", "say", "stage", "within"]

@@ -21,6 +21,7 @@ from dsh.llm.types import LlmRequest
 from dsh.loader.environment import EnvLayer, LaunchEnvironment
 from dsh.models import deepseek, retry, stream_invariant
 from dsh.models.mock_server import Entry, MockLlmServer
+from dsh.testing import mount_companions
 from tests.llm.helpers import collect
 
 KEY = "sk-test-0123456789"
@@ -107,8 +108,6 @@ async def agent_stack(script: Sequence[Entry] = (), **config: Any) -> AsyncItera
         root = base.root
         for module in (session_store, system_prompt, tools, agents):
             await root.plugin(module)
-        from tests.core.kit import mount_companions
-
         await mount_companions(root)
         await root.plugin(stream_invariant)
         await root.plugin(retry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from dsh.cordis import ConfigError, Context
 from dsh.cordis.jsonio import thaw
 from dsh.core.tools import Tools
 from dsh.policy.todo import fold_todos
-from tests.core.kit import of_type, spine, text_reply, tool_reply, types
+from dsh.testing import call as scripted_call
+from dsh.testing import run_plugin, say
 from tests.files.helpers import FakeAgent, call, root_with_tools, told
 
 PARALLEL = {"allowParallelInProgress": True}
@@ -109,19 +109,16 @@ async def test_the_row_must_say_whether_tasks_may_overlap() -> None:
 
 
 async def test_in_a_turn_the_list_is_logged_between_call_and_result() -> None:
-    async with spine([tool_reply(("todo_write", json.dumps({"todos": LIST}))), text_reply("ok")]) as s:
-        await s.root.plugin(dsh.policy.todo, PARALLEL)
-        agent = s.agent()
-        from dsh.llm.message import create_user_message
-
-        agent.followup(create_user_message("go"))
-        await agent.when_idle()
-        order = [kind for kind in types(agent.session) if kind in ("tool/call", "todo/write", "tool/result")]
+    script = [scripted_call("todo_write", {"todos": LIST}), say("ok")]
+    async with run_plugin(dsh.policy.todo, PARALLEL, model=script) as run:
+        turn = await run.prompt("go")
+        order = [event.type for event in turn.events if event.type in ("tool/call", "todo/write", "tool/result")]
         assert order == ["tool/call", "todo/write", "tool/result"]
-        assert of_type(agent.session, "tool/result")[0]["message"]["content"][0]["isError"] is False
+        assert turn.of_type("tool/result")[0]["message"]["content"][0]["isError"] is False
+        session = run.agent.session
         todos: Any = None
-        for event in agent.session.events:
+        for event in session.events:
             todos = fold_todos(todos, event)
         assert len(todos) == 3
-        agent.session.append("turn/start", {"turn": 2})
-        assert fold_todos(todos, agent.session.events[-1]) is None
+        session.append("turn/start", {"turn": 2})
+        assert fold_todos(todos, session.events[-1]) is None

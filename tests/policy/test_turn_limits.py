@@ -7,82 +7,63 @@ from typing import Any
 import pytest
 
 import dsh.policy.turn_limits
-from dsh.core.agent import Agent
+from dsh.cordis import Context
+from dsh.core.tools import Tools
 from dsh.llm.message import create_user_message
-from tests.core.kit import Spine, of_type, spine, text_reply, tool_reply
+from dsh.testing import Reply, run_plugin, say
 
 USAGE = {"inputTokens": 10, "outputTokens": 5, "cacheReadTokens": 100}
+STUBBORN = Reply(calls=[("spin", "{}")], usage=USAGE)
+"""A model that always calls the same tool."""
 
 
-def stubborn(_request: Any) -> Any:
-    """A model that always calls the same tool."""
-    chunks = tool_reply(("spin", "{}"))
-    return [*chunks[:-1], {"type": "usage", "usage": USAGE}, chunks[-1]]
-
-
-async def limited(s: Spine, **config: Any) -> Agent:
-    fiber = await s.root.plugin(dsh.policy.turn_limits, config)
-    assert fiber.error is None
-
+def spinning(ctx: Context, config: None, tools: Tools) -> None:
+    @tools.tool
     def spin() -> str:
         "Do nothing."
         return "again"
 
-    s.tools.tool(spin)
-    return s.agent()
+
+def limited(script: list[Any], **config: Any) -> Any:
+    return run_plugin(dsh.policy.turn_limits, config, plugins=[spinning], model=script)
 
 
 async def test_f57_the_step_limit_ends_a_runaway_turn_with_its_reason() -> None:
-    async with spine([stubborn] * 9) as s:
-        agent = await limited(s, maxStepsPerTurn=3)
-        agent.followup(create_user_message("go"))
-        agent.followup(create_user_message("later"))
-        await agent.when_idle()
-        assert len(s.model.requests) == 3
-        (end,) = of_type(agent.session, "turn/end")
+    async with limited([STUBBORN] * 9, maxStepsPerTurn=3) as run:
+        run.agent.followup(create_user_message("go"))
+        turn = await run.prompt("later")
+        assert len(run.model.requests) == 3
+        (end,) = turn.of_type("turn/end")
         assert end["reason"] == {"kind": "aborted", "reason": {"kind": "hook", "reason": "turn limit: 3 steps"}}
-        assert agent.inbox.has_pending  # what waited still waits
+        assert run.agent.inbox.has_pending  # what waited still waits
 
 
 async def test_each_turn_counts_anew() -> None:
-    async with spine([stubborn, stubborn, text_reply("done")] * 2) as s:
-        agent = await limited(s, maxStepsPerTurn=3, maxTokensPerTurn=1000)
-        for text in ("one", "two"):
-            agent.followup(create_user_message(text))
-            await agent.when_idle()
-        assert [end["reason"]["kind"] for end in of_type(agent.session, "turn/end")] == ["completed", "completed"]
+    async with limited([STUBBORN, STUBBORN, say("done")] * 2, maxStepsPerTurn=3, maxTokensPerTurn=1000) as run:
+        assert [(await run.prompt(text)).status for text in ("one", "two")] == ["completed", "completed"]
 
 
 async def test_the_token_limit_counts_what_was_sent_and_received() -> None:
-    async with spine([stubborn] * 9) as s:
-        agent = await limited(s, maxTokensPerTurn=200)
-        agent.followup(create_user_message("go"))
-        await agent.when_idle()
-        assert len(s.model.requests) == 2  # 115 tokens a step
-        (end,) = of_type(agent.session, "turn/end")
-        assert end["reason"]["reason"]["reason"] == "turn limit: 200 tokens"
+    async with limited([STUBBORN] * 9, maxTokensPerTurn=200) as run:
+        turn = await run.prompt("go")
+        assert len(run.model.requests) == 2  # 115 tokens a step
+        assert turn.reason["reason"]["reason"] == "turn limit: 200 tokens"
 
 
 async def test_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(dsh.policy.turn_limits.time, "monotonic", lambda: now[0])
 
-    def slow(request: Any) -> Any:
+    def slow(_request: Any) -> Reply:
         now[0] += 4
-        return stubborn(request)
+        return STUBBORN
 
-    async with spine([slow] * 9) as s:
-        agent = await limited(s, maxTurnSeconds=10)
-        agent.followup(create_user_message("go"))
-        await agent.when_idle()
-        assert len(s.model.requests) == 3
-        (end,) = of_type(agent.session, "turn/end")
-        assert end["reason"]["reason"]["reason"] == "turn limit: 10 seconds"
+    async with limited([slow] * 9, maxTurnSeconds=10) as run:
+        turn = await run.prompt("go")
+        assert len(run.model.requests) == 3
+        assert turn.reason["reason"]["reason"] == "turn limit: 10 seconds"
 
 
 async def test_without_limits_nothing_is_limited() -> None:
-    async with spine([*[stubborn] * 5, text_reply("done")]) as s:
-        agent = await limited(s)
-        agent.followup(create_user_message("go"))
-        await agent.when_idle()
-        assert of_type(agent.session, "turn/end")[0]["reason"] == {"kind": "completed"}
+    async with limited([*[STUBBORN] * 5, say("done")]) as run:
+        assert (await run.prompt("go")).reason == {"kind": "completed"}

@@ -42,9 +42,9 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions) -> N
         return
     peer = JsonRpcPeer(ctx.get("stdout"), lambda method, params: server.handle(method, params))
     # Listeners first: they must outlive the agents made below, whose last events are told too.
-    Notifications(ctx, peer, config)
+    notifications = Notifications(ctx, peer, config)
     permissions = Permissions(ctx, peer)
-    server = Server(ctx, agents, sessions, OpenSessions(ctx, agents), permissions)
+    server = Server(ctx, agents, sessions, OpenSessions(ctx, agents), permissions, notifications)
 
     async def serve() -> None:
         await peer.serve(ctx.get("stdin"), grace=END_SECONDS)

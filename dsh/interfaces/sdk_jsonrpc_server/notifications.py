@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,29 @@ class Notifications:
     """
 
     def __init__(self, ctx: Context, peer: JsonRpcPeer, config: Config) -> None:
+        self._ctx = ctx
         self._peer = peer
         self._config = config
+        self._tells_more = False
         self._parents: dict[str, str] = {}
         ctx.on(SessionCreated, lambda event: self._started(event.session))
         ctx.on(SessionAppended, self._appended)
         ctx.on(AgentStatus, self._status)
         ctx.on(SessionDisposed, self._disposed)
         ctx.on("subagent/end", self._finished, global_=True)
+
+    def tell_more(self, setting: Callable[[str], Any]) -> None:
+        """Tell a client of ours also which sessions end, and which settings change (``setting`` reads a section)."""
+        if self._tells_more:
+            return
+        self._tells_more = True
+
+        def changed(event: Any) -> None:
+            self._peer.notify("settings.updated", {"section": event.ns, "value": setting(event.ns)})
+
+        ctx, notify = self._ctx, self._peer.notify
+        ctx.on(SessionDisposed, lambda event: notify("session.disposed", {"sessionId": event.session.id}))
+        ctx.on("settings/updated", changed, global_=True)
 
     def _started(self, session: Session) -> None:
         parent = session.header.parent_session

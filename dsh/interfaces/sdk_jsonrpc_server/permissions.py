@@ -14,7 +14,7 @@ from dsh.cordis import AbortError, HarnessError
 from dsh.core.seams import ApprovalOutcome, ApprovalRequest
 from dsh.llm.waiting import until_abort
 
-from .params import Params, invalid, text
+from ..params import Params, invalid, text
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
@@ -60,6 +60,10 @@ class Permissions:
             self._peer.notify("permission.requested", asked | {k: v for k, v in more.items() if v is not None})
             return await until_abort(asyncio.wait_for(answer, None), event.signal)
         except AbortError:
+            self._peer.notify("permission.closed", {"requestId": request_id})
             return "cancelled"
+        except asyncio.CancelledError:
+            self._peer.notify("permission.closed", {"requestId": request_id})
+            raise
         finally:
             del self._open[request_id]

@@ -12,7 +12,7 @@ from dsh.llm.call_config import CallConfig
 from dsh.llm.service import Llm
 from dsh.loader.environment import launch_environment_of
 
-from .params import Params, invalid, optional_text, text
+from ..params import Params, invalid, optional_text, text
 
 if TYPE_CHECKING:
     from dsh.cordis import Context

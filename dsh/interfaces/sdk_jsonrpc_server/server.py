@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from dsh.cordis import HarnessError
+from dsh.cordis import HarnessError, describe_error
 from dsh.core.message_shape import whole_user_message
 from dsh.core.seams import SessionPersistence
 from dsh.core.working_directory import enter_directory, working_directory
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
-from .params import Params, content_blocks, count, text
+from ..agent_requests import AgentRequests
+from ..params import Params, content_blocks, text
+from ..stdio_jsonrpc import INTERNAL_ERROR, RpcError
 from .route import Route, check_route, default_cwd, read_route
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from dsh.core.session_header import SessionHeader
     from dsh.core.session_store import Sessions
 
+    from .notifications import Notifications
     from .open_sessions import OpenSessions
     from .permissions import Permissions
 
@@ -31,26 +36,32 @@ SERVER_INFO: Final = {"name": "deepseek-harness-sdk-runtime", "version": "0.0.1"
 FLUSH_SECONDS: Final = 0.5
 """How long the answer to ``shutdown`` may wait for the disk; what is late is written while everything ends."""
 
-READ_LIMIT: Final = 10_000
-"""Most events in one answer of ``session/read``."""
-
 
 class Server:
     """Answers requests. Every failure is an exception, whose text the client gets."""
 
     def __init__(
-        self, ctx: Context, agents: Agents, sessions: Sessions, opened: OpenSessions, permissions: Permissions
+        self,
+        ctx: Context,
+        agents: Agents,
+        sessions: Sessions,
+        opened: OpenSessions,
+        permissions: Permissions,
+        notifications: Notifications,
     ) -> None:
         self._ctx = ctx
         self._agents = agents
         self._sessions = sessions
         self._opened = opened
         self._permissions = permissions
+        self._notifications = notifications
+        self._attached = False
         self._exit: Callable[[int], None] = ctx.get("appExit")
         self._route: Route | None = None
         self._routing = asyncio.Lock()
         self._flushing: set[asyncio.Future[bool]] = set()
         self._closing = False
+        self._requests = AgentRequests(ctx, default_cwd(ctx))
         self._methods: dict[str, Callable[[Params], Awaitable[dict[str, Any]]]] = {
             "initialize": self._initialize,
             "session/prompt": self._prompt,
@@ -60,9 +71,11 @@ class Server:
             "session/working-directory/set": self._set_directory,
             "session/cancel": self._cancel,
             "session/list": self._list,
-            "session/read": self._read,
+            "session/read": self._requests.read,
             "session/close": self._close,
             "permission/respond": self._respond,
+            "dsh/attach": self._attach,
+            **{f"dsh/{name}": partial(self._own, method) for name, method in self._requests.methods.items()},
         }
 
     async def handle(self, method: str, params: Any) -> dict[str, Any]:
@@ -87,8 +100,30 @@ class Server:
             await check_route(self._ctx, route)
             self._route = route
         self._permissions.initialize(params)
-        own = ["session/cancel", "session/close", "session/list", "session/read", "permission/respond"]
+        own = ["session/cancel", "session/close", "session/list", "session/read", "permission/respond", "dsh/attach"]
         return {"serverInfo": SERVER_INFO, "capabilities": {"methods": own}}
+
+    async def _attach(self, params: Params) -> dict[str, Any]:
+        """``{permissions?}``: what a client of ours begins with, in place of ``initialize``.
+
+        It chooses no workspace and no model, and finds the agents of the composition.
+        """
+        await when_started(self._ctx)
+        self._permissions.initialize({"capabilities": params})
+        self._notifications.tell_more(self._requests.setting)
+        self._attached = True
+        return {}
+
+    async def _own(self, method: Callable[[Params], Any], params: Params) -> dict[str, Any]:
+        """A request that programs can make in process as well; its error carries its code."""
+        if not self._attached:
+            raise HarnessError("dsh/attach comes first", code="NOT_INITIALIZED")
+        try:
+            answer = method(params)
+            result: dict[str, Any] = await answer if inspect.isawaitable(answer) else answer
+        except HarnessError as error:
+            raise RpcError(INTERNAL_ERROR, describe_error(error), {"code": error.code}) from error
+        return result
 
     async def _shutdown(self, params: Params) -> dict[str, Any]:
         self._closing = True
@@ -183,22 +218,3 @@ class Server:
             "status": "stored" if agent is None else agent.status,
         }
         return {key: value for key, value in entry.items() if value is not None}
-
-    async def _read(self, params: Params) -> dict[str, Any]:
-        """Events from ``fromSeq`` on; ``nextSeq`` is where the next page starts, absent on the last one."""
-        method = "session/read"
-        session_id = text(params, method, "sessionId")
-        start = count(params, method, "fromSeq", 0)
-        limit = min(count(params, method, "limit", READ_LIMIT), READ_LIMIT)
-        session = self._sessions.get(session_id)
-        if session is not None:
-            events = session.events[start : start + limit + 1]
-        else:
-            persistence = self._ctx.get(SessionPersistence)
-            if persistence is None:
-                raise HarnessError(f"no live session: {session_id}", code="NO_SESSION")
-            events = (await persistence.read_from(session_id, start))[: limit + 1]
-        page: dict[str, Any] = {"events": [event.to_wire() for event in events[:limit]]}
-        if len(events) > limit:
-            page["nextSeq"] = start + limit
-        return page
