@@ -20,8 +20,8 @@ import pytest
 from dsh.models.mock_server import MockLlmServer
 from dsh.sdk import BootError, HarnessError, TextDelta, TurnEnd
 from dsh.sdk.sync import Harness
-from tests.cli.jsonrpc_kit import alive
 from tests.cli.kit import Place
+from tests.processes import alive
 
 from .kit import call, log_of, made
 
