@@ -60,7 +60,6 @@ class Permissions:
             self._peer.notify("permission.requested", asked | {k: v for k, v in more.items() if v is not None})
             return await answer
         except asyncio.CancelledError:
-            self._peer.notify("permission.closed", {"requestId": request_id})
             if event.signal is not None and event.signal.aborted:
                 return "cancelled"
             raise
@@ -68,3 +67,4 @@ class Permissions:
             del self._open[request_id]
             if undo is not None:
                 undo()
+            self._peer.notify("permission.closed", {"requestId": request_id})
