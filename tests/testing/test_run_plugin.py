@@ -346,6 +346,9 @@ async def test_a_clock_stops_with_the_block() -> None:
 
     async with run_plugin(plugin, clock=clock):
         pass
+    with pytest.raises(ZeroDivisionError):
+        async with run_plugin(plugin, clock=clock):
+            raise ZeroDivisionError
 
 
 # -- where it runs ----------------------------------------------------------------------------------------------------
