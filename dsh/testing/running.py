@@ -31,6 +31,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 NEEDS_AGENT = "this run has no agent: give run_plugin(..., model=[...]) what the model shall say"
+NEEDS_TOOLS = "this run has no tools, because the plugin needs none: run_plugin(..., parts=[Tools]) mounts them"
 
 
 @asynccontextmanager
@@ -160,9 +161,12 @@ class PluginRun:
 
         `agent` is who calls; `signal` may cancel it.
         """
+        tools = self.ctx.get(Tools)
+        if tools is None:
+            raise AssertionError(NEEDS_TOOLS)
         self._calls += 1
         given = ToolInput(f"call-{self._calls}", tool, dict(arguments or {}), agent=agent, signal=signal)
-        return await self.root[Tools].execute(given)
+        return await tools.execute(given)
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
