@@ -20,7 +20,8 @@ from typing import Any
 from dsh.cordis.records import record
 from dsh.core.session_event import SessionEvent
 from dsh.core.tool_batch import parse_arguments
-from dsh.interfaces.outcome import end_name, text_of
+from dsh.interfaces.outcome import end_name
+from dsh.llm.content import text_of
 
 
 @record
