@@ -298,8 +298,10 @@ class ConfiguredAgents:
                 undo()
 
     def _meta(self, row: AgentRow) -> dict[str, Any]:
-        """A fresh session's workspace: the row's, relative to the config's folder, else where the process runs."""
-        return {"cwd": os.path.abspath(self._loop.ctx.base_dir / row.cwd) if row.cwd else os.getcwd()}
+        """A fresh session's workspace: the row's, relative to the config's folder, else the launcher's `startFolder`,
+        else where the process runs."""
+        ctx = self._loop.ctx
+        return {"cwd": os.path.abspath(ctx.base_dir / row.cwd) if row.cwd else ctx.get("startFolder") or os.getcwd()}
 
     def _minted(self) -> dict[str, str]:
         """Label to session id, kept by the process so that a remounted row finds its sessions again."""
@@ -318,9 +320,6 @@ class ConfiguredAgents:
         return rows
 
     def _with_launcher_identity(self, row: AgentRow) -> AgentRow:
-        folder: str | None = self._loop.ctx.get("startFolder")
-        if folder and not row.cwd:
-            row = AgentRow.validate({**row.to_wire(), "cwd": folder})
         identity = self._launcher_identity(row)
         if not identity:
             return row

@@ -48,7 +48,8 @@ class JsonRpcPeer:
     ``handle(method, params)`` answers a request: its result is sent, an ``RpcError`` as that error, any other
     exception as an internal error. ``params`` is what the frame says, ``{}`` when it says nothing. Requests and
     notifications begin in the order they arrive and then run side by side. With ``answer_malformed`` lines that are
-    no frames are answered by errors, otherwise they are ignored.
+    no frames are answered by errors, otherwise they are ignored. With ``at_once`` a notification is handled before the
+    next frame is looked at, by a function that returns nothing: for a side that only asks.
     """
 
     def __init__(
@@ -65,8 +66,6 @@ class JsonRpcPeer:
         self._on_notification = on_notification
         self._answer_malformed = answer_malformed
         self._at_once = at_once
-        """Notifications are handled before the next frame is looked at, by a function that returns nothing: for a side
-        that only asks."""
         self._running: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0

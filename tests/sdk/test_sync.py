@@ -20,6 +20,7 @@ import pytest
 from dsh.models.mock_server import MockLlmServer
 from dsh.sdk import BootError, HarnessError, TextDelta, TurnEnd
 from dsh.sdk.sync import Harness
+from tests.cli.jsonrpc_kit import alive
 from tests.cli.kit import Place
 
 from .kit import call, log_of, made
@@ -229,18 +230,10 @@ def test_ctrl_c_ends_the_turn_in_the_log_and_what_it_started(place: Place, kind:
         until_there(place.work / "began")
         os.killpg(process.pid, signal.SIGINT)
         assert "KeyboardInterrupt" in process.communicate(timeout=40)[1]
-    assert not is_alive(int((place.work / "began").read_text()))
+    assert not alive(int((place.work / "began").read_text()))
     log = log_of(place, "mine")
     end = next(event for event in reversed(log) if event["type"] == "turn/end")
     assert end["data"]["reason"] == {"kind": "aborted", "reason": {"kind": "disposed"}}
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def until_there(path: Path) -> None:

@@ -10,9 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dsh.cordis import AbortError, HarnessError
-from dsh.core.seams import ApprovalOutcome, ApprovalRequest
-from dsh.llm.waiting import until_abort
+from dsh.cordis import HarnessError
 
 from ..params import Params, invalid, text
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from dsh.cordis import Context
     from dsh.interfaces.stdio_jsonrpc import JsonRpcPeer
 
-OUTCOMES: Final[tuple[ApprovalOutcome, ...]] = ("allowed-once", "rejected", "cancelled")
+OUTCOMES: Final = ("allowed-once", "rejected", "cancelled")
 
 
 class Permissions:
@@ -29,8 +27,8 @@ class Permissions:
     def __init__(self, ctx: Context, peer: JsonRpcPeer) -> None:
         self._peer = peer
         self._answers_wanted = False
-        self._open: dict[str, asyncio.Future[ApprovalOutcome]] = {}
-        ctx.on(ApprovalRequest, self._ask)
+        self._open: dict[str, asyncio.Future[str]] = {}
+        ctx.on("approval/request", self._ask)
 
     def initialize(self, params: Params) -> None:
         """Learn from ``capabilities.permissions`` whether the client answers."""
@@ -40,7 +38,7 @@ class Permissions:
     def respond(self, params: Params) -> dict[str, Any]:
         """Take the answer to one question. Raises ``HarnessError`` for one that is not open."""
         request_id = text(params, "permission/respond", "requestId")
-        outcome: Any = params.get("outcome")
+        outcome = params.get("outcome")
         if outcome not in OUTCOMES:
             raise invalid(f"permission/respond outcome must be one of {', '.join(OUTCOMES)}")
         answer = self._open.get(request_id)
@@ -49,18 +47,24 @@ class Permissions:
         answer.set_result(outcome)
         return {}
 
-    async def _ask(self, event: ApprovalRequest, proceed: Callable[[], Awaitable[ApprovalOutcome]]) -> ApprovalOutcome:
+    async def _ask(self, event: Any, next: Callable[[], Awaitable[str]]) -> str:
         if not self._answers_wanted:
-            return await proceed()
+            return await next()
         request_id = str(uuid.uuid4())
-        answer = self._open[request_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._open[request_id] = answer
         asked = {"requestId": request_id, "sessionId": event.agent.id, "toolName": event.tool_name}
         more = {"callId": event.call_id, "reason": event.reason}
+        undo = event.signal.on_abort(lambda: answer.done() or answer.cancel()) if event.signal is not None else None
         try:
             self._peer.notify("permission.requested", asked | {k: v for k, v in more.items() if v is not None})
-            return await until_abort(asyncio.wait_for(answer, None), event.signal)
-        except AbortError:
-            return "cancelled"
+            return await answer
+        except asyncio.CancelledError:
+            self._peer.notify("permission.closed", {"requestId": request_id})
+            if event.signal is not None and event.signal.aborted:
+                return "cancelled"
+            raise
         finally:
             del self._open[request_id]
-            self._peer.notify("permission.closed", {"requestId": request_id})
+            if undo is not None:
+                undo()
