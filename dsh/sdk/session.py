@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import HarnessError
 from dsh.core.session_event import SessionEvent
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Content = str | Sequence[Mapping[str, Any]]
 """A prompt: its text, or content blocks such as ``{"type": "text", "text": "…"}``."""
+
+PAGE: Final = 1000
+"""Events that are read at a time: an answer of a runtime must fit into one line."""
 
 
 class Session:
@@ -63,7 +66,7 @@ class Session:
         reader, events = EventReader(self.id), []
         next_seq: int | None = from_seq
         while next_seq is not None:
-            page = await self._backend.ask("read", sessionId=self.id, fromSeq=next_seq)
+            page = await self._backend.ask("read", sessionId=self.id, fromSeq=next_seq, limit=PAGE)
             events += [reader.read(SessionEvent.from_wire(each)) for each in page["events"]]
             next_seq = page.get("nextSeq")
         return events

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from dsh.cordis import AbortSignal, Context, Fiber, FiberState, ServiceKey, StatusChanged
@@ -24,7 +22,7 @@ from dsh.loader.resolve import load, resolve
 
 from .fake_clock import FakeClock
 from .footprint import Footprint, assert_nothing_left
-from .parts import COMPANIONS, needed_parts, part
+from .parts import mount_companions, needed_parts, part
 from .recorded import RecordedModel
 from .scripted import ScriptedModel, ScriptEntry
 from .turn import Turn
@@ -33,6 +31,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 NEEDS_AGENT = "this run has no agent: give run_plugin(..., model=[...]) what the model shall say"
+NEEDS_TOOLS = "this run has no tools, because the plugin needs none: run_plugin(..., parts=[Tools]) mounts them"
 
 
 @asynccontextmanager
@@ -76,8 +75,6 @@ async def run_plugin(
     wanted = [*parts, *(["agentLoop"] if model is not None or route is not None else [])]
     given = {"launchEnvironment": LaunchEnvironment([EnvLayer("process", environment or {})]), **(services or {})}
     async with AsyncExitStack() as stack:
-        if clock is not None:
-            stack.enter_context(clock)
         outside = Footprint()
         root = await stack.enter_async_context(Context(base_dir=base))
         for name, service in given.items():
@@ -86,13 +83,14 @@ async def run_plugin(
         for name in names:
             await root.plugin(part(name))
         if "agentLoop" in names:
-            for companion in [*([] if "invariants" in names else [part("invariants")]), *map(_module, COMPANIONS)]:
-                await root.plugin(companion)
+            await mount_companions(root)
         if model is not None:
             await stack.enter_async_context(model.serve(root))
         for other, its_config in others:
             await root.plugin(other, its_config)
         bench = await root.plugin(_bench)
+        if clock is not None:
+            stack.enter_context(clock)  # last in, so that it is first out and everything else ends in real time
         # What a part started for the plugin stands as long as the part does: the process is looked at in the end.
         before = Footprint(root, process=False)
         fiber = root.plugin(found, config)
@@ -163,9 +161,12 @@ class PluginRun:
 
         `agent` is who calls; `signal` may cancel it.
         """
+        tools = self.ctx.get(Tools)
+        if tools is None:
+            raise AssertionError(NEEDS_TOOLS)
         self._calls += 1
         given = ToolInput(f"call-{self._calls}", tool, dict(arguments or {}), agent=agent, signal=signal)
-        return await self.root[Tools].execute(given)
+        return await tools.execute(given)
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
@@ -283,7 +284,3 @@ def find_plugin(plugin: Any, base: Path) -> Any:
     if isinstance(plugin, Path):
         plugin = str((base / plugin).absolute())
     return load(resolve(plugin, base)) if isinstance(plugin, str) else plugin
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(name)

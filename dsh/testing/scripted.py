@@ -100,7 +100,7 @@ class ScriptedModel:
     @property
     def left(self) -> int:
         """How many entries nobody has asked for yet."""
-        return len(self._script) - len(self.requests)
+        return max(0, len(self._script) - len(self.requests))
 
     async def asked(self, count: int = 1) -> None:
         """Return once `count` requests have arrived."""

@@ -243,6 +243,12 @@ async def test_without_a_model_there_is_no_agent_to_prompt() -> None:
             await run.prompt("hello?")
 
 
+async def test_without_tools_there_is_nothing_to_call() -> None:
+    async with run_plugin(lambda ctx: None) as run:
+        with pytest.raises(AssertionError, match=r"no tools.*parts=\[Tools\]"):
+            await run.call("now")
+
+
 async def test_an_answer_for_the_other_kind_of_model_is_refused() -> None:
     with pytest.raises(TypeError, match="http=True"):
         async with run_plugin(CLOCK, model=[{"behavior": "rate_limit"}]):
@@ -346,6 +352,9 @@ async def test_a_clock_stops_with_the_block() -> None:
 
     async with run_plugin(plugin, clock=clock):
         pass
+    with pytest.raises(ZeroDivisionError):
+        async with run_plugin(plugin, clock=clock):
+            raise ZeroDivisionError
 
 
 # -- where it runs ----------------------------------------------------------------------------------------------------
