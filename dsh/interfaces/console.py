@@ -110,7 +110,7 @@ class Console:
         if name == "/agents":
             for label, session_id in self._loop.configured.sessions():
                 here = "*" if self._agent is not None and self._agent.id == session_id else " "
-                self._dialogue.prompt_line.line(f"{here} {label}  {session_id}")
+                self._dialogue.prompt_line.print(f"{here} {label}  {session_id}")
         elif name == "/switch":
             self._select(argument)
         else:

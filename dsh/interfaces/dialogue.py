@@ -53,6 +53,7 @@ class Dialogue:
         self._cancelling = False
         self.prompt_line = PromptLine(self.interrupt)
         self.transcript = Transcript(self.prompt_line)
+        self.prompt_line.region = self.transcript
 
     def use(self, screen: Screen) -> None:
         """Show the conversation elsewhere: without a terminal."""

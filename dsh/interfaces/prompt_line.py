@@ -1,22 +1,21 @@
 """A prompt at the bottom of a terminal that takes input at any time, with everything else appearing above it.
 
-The line that is still being streamed is drawn as part of the prompt; once complete it is printed above for good.
+What is still going on, its live region, is drawn as part of the prompt; what is finished is printed above for good.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from .screen import Region
 from .terminal_text import Style
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-
-LIVE_ROWS: Final = 8
-"""Rows of the terminal that an unfinished line may take; of a longer one the end is shown."""
 
 
 class PromptLine:
@@ -27,48 +26,44 @@ class PromptLine:
         self._interrupted = interrupted
         self._stream = sys.stdout
         self._session: PromptSession[str] | None = None
-        self._open = ""
-        self._complete = ""
+        self.region: Region | None = None
         self._default = ""
 
     # -- output ---------------------------------------------------------------------------------------------------
 
-    def write(self, text: str) -> None:
+    @property
+    def live(self) -> bool:
         """See `Screen`."""
-        lines, newline, rest = text.rpartition("\n")
-        if newline:
-            self._complete += self._open + lines + newline
-            self._open = rest
-        else:
-            self._open += text
-        self._show()
+        return True
 
-    def line(self, text: str) -> None:
+    @property
+    def width(self) -> int:
         """See `Screen`."""
-        self.close_line()
-        self.write(text + "\n")
+        if self._session is not None:
+            return self._session.app.output.get_size().columns
+        return shutil.get_terminal_size().columns
 
-    def close_line(self) -> None:
+    def print(self, text: str) -> None:
         """See `Screen`."""
-        if self._open:
-            self.write("\n")
-
-    def _show(self) -> None:
         app = self._session.app if self._session is not None else None
         if app is None or not app.is_running:
-            if self._complete:  # an unfinished line waits for the prompt that draws it, or for its end
-                self._stream.write(self._complete)
-                self._stream.flush()
-                self._complete = ""
-        else:
-            if self._complete:
-                # Without leaving the raw mode in which keys are read: one typed meanwhile must not become a signal.
-                app.renderer.erase()
-                app.output.write_raw(self._complete.replace("\n", "\r\n"))
-                app.output.flush()
-                app.renderer.reset()
-                self._complete = ""
-            app.invalidate()
+            self._stream.write(text + "\n")
+            self._stream.flush()
+            return
+        # Without leaving the raw mode in which keys are read: one typed meanwhile must not become a signal.
+        app.renderer.erase()
+        app.output.write_raw((text + "\n").replace("\n", "\r\n"))
+        app.output.flush()
+        app.renderer.reset()
+        app.invalidate()
+
+    def write(self, text: str) -> None:
+        """See `Screen`."""
+
+    def changed(self) -> None:
+        """See `Screen`."""
+        if self._session is not None and self._session.app.is_running:
+            self._session.app.invalidate()
 
     # -- input ----------------------------------------------------------------------------------------------------
 
@@ -89,8 +84,6 @@ class PromptLine:
             return
         finally:
             self._session = None
-            if self._open:
-                self.write("\n")
 
     def give_back(self, text: str) -> None:
         """Put a line that could not be used in front of the person again."""
@@ -119,26 +112,15 @@ class PromptLine:
         return keys
 
     def _message(self) -> Any:
-        """The prompt, below the unfinished line; that one is left out of what a sent line leaves behind."""
+        """The prompt, below the live region; that one is left out of what a sent line leaves behind."""
         from prompt_toolkit.application import get_app
         from prompt_toolkit.formatted_text import ANSI, to_formatted_text
-        from prompt_toolkit.utils import get_cwidth
 
         app = get_app()
-        if not self._open or app.is_done:
+        if self.region is None or app.is_done:
             return "> "
-        width = max(10, app.output.get_size().columns - 1)
-        rows: list[list[tuple[str, str]]] = [[]]
-        used = 0
-        for style, text, *_ in to_formatted_text(ANSI(self._open[-4 * LIVE_ROWS * width :])):
-            for character in text:
-                cells = get_cwidth(character)
-                if used + cells > width:
-                    rows.append([])
-                    used = 0
-                rows[-1].append((style, character))
-                used += cells
-        return [piece for row in rows[-LIVE_ROWS:] for piece in (*row, ("", "\n"))] + [("", "> ")]
+        rows = self.region.live(max(1, app.output.get_size().columns - 1))
+        return [*to_formatted_text(ANSI("".join(row + "\n" for row in rows))), ("", "> ")]
 
 
 @contextmanager

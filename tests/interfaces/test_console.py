@@ -3,88 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-import pty
-import re
-import struct
-import termios
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.kit import PYTHON, Place
+from tests.cli.kit import Place
+from tests.interfaces.terminal import Terminal, console
 
-# The child makes the terminal its own, so that Ctrl-C becomes a signal as it does in a real one.
-TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
-
-
-class Terminal:
-    """A child behind a pseudo-terminal, and everything it showed."""
-
-    def __init__(self, fd: int, process: asyncio.subprocess.Process) -> None:
-        self.fd = fd
-        self.process = process
-        self.raw = ""
-        self._modes = termios.tcgetattr(fd)
-
-    def screen(self) -> str:
-        return ANSI.sub("", self.raw).replace("\r", "")
-
-    async def shows(self, text: str, seconds: float = 30.0) -> None:
-        """Wait until ``text`` appeared."""
-        end = time.monotonic() + seconds
-        while text not in self.screen():
-            assert time.monotonic() < end, f"{text!r} never appeared in:\n{self.screen()}"
-            await asyncio.sleep(0.02)
-            self.read()
-
-    def read(self) -> None:
-        try:
-            self.raw += os.read(self.fd, 65536).decode("utf-8", "replace")
-        except (BlockingIOError, OSError):
-            pass
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    async def ends(self, seconds: float = 20.0) -> int:
-        """The exit code, once the child has ended and left the terminal as it found it."""
-        end = time.monotonic() + seconds
-        while self.process.returncode is None:
-            assert time.monotonic() < end, f"still running:\n{self.screen()}"
-            self.read()
-            await asyncio.sleep(0.02)
-        assert termios.tcgetattr(self.fd) == self._modes
-        return self.process.returncode
-
-
-@asynccontextmanager
-async def console(place: Place, *arguments: str, command: str = "run") -> AsyncIterator[Terminal]:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    os.set_blocking(master, False)
-    process = await asyncio.create_subprocess_exec(
-        PYTHON, "-c", TAKE_TERMINAL, PYTHON, "-m", "dsh.cli.main", command, *arguments,
-        cwd=place.work, env={**place.env, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
-        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-    )  # fmt: skip
-    os.close(slave)
-    terminal = Terminal(master, process)
-    try:
-        yield terminal
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(master)
+__all__ = ["Terminal", "console"]
 
 
 @pytest.fixture
