@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TextIO
 
 # C0 without tab and line feed, DEL, C1, and the bidirectional overrides that can disguise what a line says.
 _HIDDEN = dict.fromkeys((*range(9), *range(11, 32), 127, *range(128, 160)))
 _HIDDEN.update(dict.fromkeys((*range(8234, 8239), *range(8294, 8298))))
 _SPELLED = {code: repr(chr(code))[1:-1] for code in (9, 10, *_HIDDEN)}
+_SIGNS = {code: f"^{chr(code ^ 64)}" for code in (*range(9), *range(11, 32), 127)}
+_SIGNS.update({code: f"<U+{code:04X}>" for code in _HIDDEN if code > 127})
+_SIGNS.update({code: f"<U+{code:04X}>" for code in (0x2028, 0x2029, *range(0xE0000, 0xE0080))})
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def visible(text: str) -> str:
+    """``text`` for a terminal with nothing hidden: control characters as signs (``^[``), tabs as spaces.
+
+    Sequences that only colour are left out, and carriage returns before line feeds.
+    """
+    if text.isascii() and text.replace("\n", " ").isprintable():
+        return text
+    text = _COLOUR.sub("", text).replace("\r\n", "\n").expandtabs(4).translate(_SIGNS)
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def printable(text: str) -> str:
@@ -31,6 +47,7 @@ class Style:
     """ANSI colours, or none: for pipes, ``NO_COLOR`` and dumb terminals."""
 
     def __init__(self, stream: TextIO) -> None:
+        self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
         self.enabled = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def __call__(self, code: str, text: str) -> str:

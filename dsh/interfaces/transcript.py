@@ -1,117 +1,298 @@
-"""A session's events as a person reads them: prompts, streamed answers, one line for each tool call and its result."""
+"""A session's events as a person reads them: prompts, streamed answers, one line for each tool call, what went wrong.
+
+On a screen with a live region an answer is printed block by block as each becomes complete, and what goes on just now
+stands in the region: `display` has the parts. On any other screen text is written as it comes.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
 
 from dsh.llm.content import text_of
 
+from .display import markdown
+from .display.advice import end_advice, error_advice
+from .display.answer import Answer
+from .display.happenings import told
+from .display.ink import BOLD, DIM, RED, YELLOW, Ink
+from .display.model_wait import ModelWait
+from .display.paper import Paper
+from .display.reasoning import Reasoning
+from .display.status_line import StatusLine
+from .display.steers import Steers
+from .display.tool_calls import ToolCalls
 from .outcome import end_name
 from .screen import Screen
-from .terminal_text import one_line, printable
+from .terminal_text import visible
+
+LIVE_ROWS: Final = 14
+"""Rows of the live region; of more the last ones."""
+
+EXPANDED: Final = 100_000
+"""Characters of a tool result that `Transcript.expand` shows."""
 
 
 class Transcript:
-    """Shows events on a screen. typed: prompts that were typed on it, so that they are not shown a second time."""
+    """Shows events on a screen, whose live region it is.
 
-    def __init__(self, screen: Screen) -> None:
+    typed: prompts that were typed on the screen, so that they are not shown a second time. reasoning_hint: what is said
+    behind the line about finished reasoning, such as the key that shows it. open_reasoning: print all of it instead.
+    """
+
+    def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self._screen = screen
-        self._style = screen.style
+        self._clock = clock
+        self._ink = Ink(screen.style)
+        self._paper = Paper(screen)
+        self._answer = Answer(self._ink)
+        self._reasoning = Reasoning(self._ink)
+        self._calls = ToolCalls(self._ink)
+        self._wait = ModelWait(self._ink)
+        self._streamed = False
+        self._last_result = ""
+        self._steers = Steers()
+        self.bar = StatusLine(self._ink)
         self.typed: list[str] = []
-        self._open = ""
+        self.reasoning_hint = ""
+        self.open_reasoning = False
 
     # -- the live region ------------------------------------------------------------------------------------------
 
     @property
     def ticking(self) -> bool:
         """See `Region`."""
-        return False
+        return self._calls.running or self._wait.running
 
     def live(self, width: int) -> list[str]:
         """See `Region`."""
-        tail = self._open[-4 * width :]
-        return [tail[at : at + width // 2] for at in range(0, len(tail), max(1, width // 2))][-8:]
+        now = self._clock()
+        going_on = [*self._reasoning.live(width), *self._answer.live(width), *self._calls.live(width, now)]
+        return (going_on or self._wait.live(width, now))[-LIVE_ROWS:]
 
     def status(self, width: int) -> str:
         """See `Region`."""
-        return ""
+        return self.bar.line(width)
 
-    # -- what happened --------------------------------------------------------------------------------------------
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def follow(
+        self, agent: str, past: Iterable[tuple[str, Any]] = (), cap: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """The events to come are of this agent's session, whose past the status line counts in.
+
+        agent: its label. cap: asks how many tools may run at once.
+        """
+        self._finish_streams()
+        self._calls.forget()
+        self._wait.done()
+        self.typed.clear()
+        self.bar.forget(agent, cap)
+        for kind, data in past:
+            self._known(kind, data)
+        self._screen.changed()
+
+    def expand(self, kind: Literal["reasoning", "tool"]) -> None:
+        """Print all of the last reasoning, or of the last tool result."""
+        text = self._reasoning.text if kind == "reasoning" else self._last_result
+        shown = text if len(text) <= EXPANDED else f"{text[:EXPANDED]}\n{self._ink.glyphs.ellipsis}"
+        if shown.strip():
+            self._print("work", self._ink(DIM, shown))
+        else:
+            self.note(f"there is no {'reasoning' if kind == 'reasoning' else 'tool result'} to show yet")
+
+    # -- what happens ---------------------------------------------------------------------------------------------
 
     def event(self, kind: str, data: Any) -> None:
         """Show one event, if it is one for people."""
-        if kind == "assistant/chunk":
-            self._chunk(data["chunk"])
-        elif kind == "user/message":
-            self._user(data)
-        elif kind == "tool/call":
-            shown = one_line(data["arguments"])
-            self._line(f"{self._style('36', printable(data['name']))} {self._style('2', shown)}")
-        elif kind == "tool/result":
-            block = data["message"]["content"][0]
-            first = one_line(text_of(block["content"])) or "(no text)"
-            self._line("  " + self._style("31" if block.get("isError") else "2", first))
-        elif kind == "llm/retry":
-            self.note(f"retry {data['retry']} in {data['delayMs'] / 1000:.1f} s: {data['failure']['message']}", "33")
-        elif kind == "turn/end":
-            self._turn_end(data["reason"])
+        try:
+            self._event(kind, data)
+            self._known(kind, data)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):  # of another build of this log
+            self.note(f"an event {kind} that cannot be shown")
+        self._screen.changed()
 
     def message(self, kind: str, data: Any) -> None:
         """Show a message of the past as a whole: the data of a `user/message` or `assistant/message`."""
         message = data if kind == "user/message" else data["message"]
-        if text := text_of(message["content"]):
-            self.note(("> " if kind == "user/message" else "") + text)
+        text = visible(text_of(message["content"]))
+        if not text:
+            return
+        if kind == "user/message":
+            self._prompt(">", text)
+        elif self._screen.live:
+            self._show_answer(text)
+            self._finish_streams()
+        else:
+            self._print("answer", text)
 
-    def note(self, text: str, colour: str = "2") -> None:
+    def note(self, text: str, colour: str = DIM) -> None:
         """A line about what happens."""
-        self._line(self._style(colour, printable(text)))
+        self._print("note", self._ink(colour, visible(text)))
 
     def error(self, text: str) -> None:
         """A line about what went wrong."""
-        self.note(text, "31")
+        self.note(text, RED)
+
+    def _event(self, kind: str, data: Any) -> None:
+        match kind:
+            case "assistant/chunk":
+                self._chunk(data["chunk"])
+            case "assistant/message":
+                self._reply(data["message"]["content"])
+            case "user/message":
+                self._user(data)
+            case "step/start":
+                self._streamed = False
+                self._wait.ask(self._clock())
+            case "turn/start":
+                if self._screen.live and self._ink.style.enabled:
+                    markdown.preload()
+            case "tool/call":
+                self._call(data["callId"], data["name"], data["arguments"])
+            case "tool/result":
+                block = data["message"]["content"][0]
+                self._result(block["toolCallId"], data, block["content"], bool(block.get("isError")))
+            case "tool/code-dispatch-start":
+                self._call(data["subCallId"], data["name"], data["arguments"], data["parentCallId"])
+            case "tool/code-dispatch":
+                self._result(data["subCallId"], data, data["content"], bool(data.get("isError")))
+            case "llm/retry":
+                self._retry(data)
+            case "llm/retry-started":
+                self._wait.ask(self._clock())
+            case "turn/end":
+                self._turn_end(data["reason"])
+            case _:
+                if (text := told(kind, data)) is not None:
+                    self.note(text)
+
+    def _known(self, kind: str, data: Any) -> None:
+        """Take from an event, also of the past, what stays known."""
+        self.bar.event(kind, data)
+        if kind == "agent/inbox/spliced":
+            self._steers.spliced(data)
+
+    # -- the model ------------------------------------------------------------------------------------------------
 
     def _chunk(self, chunk: Any) -> None:
-        if chunk["type"] == "text-delta":
-            self._stream("", printable(chunk["text"]))
-        elif chunk["type"] == "reasoning-delta":
-            self._stream("2", printable(chunk["text"]))
-        elif chunk["type"] == "block-end":
-            self._close()
+        kind = chunk["type"]
+        if kind == "text-delta":
+            self._wait.done()
+            self._finish_reasoning()
+            self._streamed = True
+            self._show_answer(chunk["text"])
+        elif kind == "reasoning-delta":
+            self._wait.done()
+            self._finish_answer()
+            self._streamed = True
+            self._reasoning.feed(chunk["text"], self._clock())
+            if not self._screen.live:
+                self._paper.stream("work", self._ink(DIM, visible(chunk["text"])))
+        elif kind == "tool-call-delta":
+            self._wait.done()
+            self._finish_streams()
+            self._calls.written(chunk, self._clock())
+        elif kind in ("block-end", "finish"):
+            self._finish_streams()
 
-    def _stream(self, colour: str, text: str) -> None:
+    def _show_answer(self, text: str) -> None:
         if not self._screen.live:
-            self._screen.write(self._style(colour, text) if colour else text)
-            return
-        lines, newline, rest = text.rpartition("\n")
-        if newline:
-            self._screen.print(self._style(colour or "0", self._open + lines))
-            self._open = rest
-        else:
-            self._open += text
-        self._screen.changed()
+            self._paper.stream("answer", visible(text))
+        elif (shown := self._answer.feed(text, self._screen.width)) is not None:
+            self._paper.print("answer", shown)
 
-    def _line(self, text: str) -> None:
-        self._close()
-        self._screen.print(text)
+    def _reply(self, blocks: Sequence[Any]) -> None:
+        if not self._streamed:  # a log without the pieces, or of which only the end was heard
+            for block in blocks:
+                if block["type"] in ("text", "reasoning"):
+                    self._chunk({"type": f"{block['type']}-delta", "text": block["text"]})
+        self._finish_streams()
+        self._wait.done()
+        self._streamed = False
+        self._calls.announced({block["id"]: block["name"] for block in blocks if block["type"] == "tool-call"})
 
-    def _close(self) -> None:
-        if self._open:
-            open_line, self._open = self._open, ""
-            self._screen.print(open_line)
+    def _finish_streams(self) -> None:
+        self._finish_reasoning()
+        self._finish_answer()
+
+    def _finish_answer(self) -> None:
+        self._paper.close()
+        if (rest := self._answer.finish(self._screen.width)) is not None:
+            self._paper.print("answer", rest)
+
+    def _finish_reasoning(self) -> None:
+        if self._reasoning.running:
+            self._paper.close()
+        line = self._reasoning.finish(self._clock(), whole=self.open_reasoning, hint=self.reasoning_hint)
+        if line is not None and self._screen.live:
+            self._paper.print("work", line)
+
+    def _retry(self, data: Any) -> None:
+        self._finish_streams()
+        self._calls.announced({})
+        broke_off, self._streamed = self._streamed, False
+        line = self._wait.retry(data, self._clock())
+        self.note(f"{line}{'; what stands above comes again' if broke_off else ''}", YELLOW)
+
+    # -- tools ----------------------------------------------------------------------------------------------------
+
+    def _call(self, id: str, name: str, arguments: Any, parent: str | None = None) -> None:
+        self._finish_streams()
+        call = self._calls.start(id, name, arguments, self._clock(), parent)
+        if not self._screen.live:
+            self._print("work", self._calls.begun(call, self._screen.width))
+
+    def _result(self, id: str, data: Any, content: Any, failed: bool) -> None:
+        self._finish_streams()
+        self._last_result = visible(text_of(content))
+        shown = self._calls.end(id, data, content, failed, self._clock(), self._screen.width)
+        self._print("work", shown)
+
+    # -- turns ----------------------------------------------------------------------------------------------------
 
     def _user(self, message: Any) -> None:
         text = text_of(message["content"])
+        steer = self._steers.entered(message)
+        source = message["source"]
         if text in self.typed:
             self.typed.remove(text)
-        elif message["source"]["kind"] == "user" and text:
-            self._line(self._style("1", printable(f"> {text}")))
+            self._paper.typed()
+        elif source["kind"] == "user" and text:
+            self._prompt(self._ink.glyphs.steer if steer else ">", visible(text))
+        elif source.get("form") in ("notice", "relay") and text:
+            first = str(source.get("summary") or text).strip().split("\n", 1)[0]
+            self.note(f"{source.get('plugin', source['kind'])}: {first}")
 
     def _turn_end(self, reason: Any) -> None:
-        self._close()
+        self._finish_streams()
+        self._wait.done()
+        self._streamed = False
+        for line in self._calls.abandon(self._clock(), self._screen.width):
+            self._print("work", line)
         self.typed.clear()  # one that is left was taken back; the same text may come from somebody else
         name = end_name(reason)
         if name == "error":
             error = reason["error"]
             self.error(f"{error['code']}: {error['message']}")
+            self._advise(error_advice(error))
         elif name != "completed":
-            self.note(f"turn ended: {name}", "33")
+            why = reason["reason"].get("reason") if name == "aborted" and "reason" in reason else None
+            self.note(f"turn ended: {name}{f' ({why})' if why else ''}", YELLOW)
+            self._advise(end_advice(name))
+
+    def _advise(self, text: str | None) -> None:
+        if text is not None:
+            self.note(f"  {text}")
+
+    # -- printing -------------------------------------------------------------------------------------------------
+
+    def _prompt(self, sign: str, text: str) -> None:
+        below = "\n" + " " * (len(sign) + 1)
+        self._print("prompt", self._ink(BOLD, sign + " " + text.replace("\n", below)))
+
+    def _print(self, kind: Literal["prompt", "answer", "work", "note"], text: str) -> None:
+        """Something that stands by itself; an answer that is still coming goes on below it."""
+        self._paper.close()
+        self._paper.print(kind, text)

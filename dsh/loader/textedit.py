@@ -9,19 +9,23 @@ compared. Only where that does not lead anywhere is the document dumped anew, wi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from typing import Any
 
 import yaml
 
 from dsh.cordis.records import record
-from dsh.loader.yamlio import DialectDumper, DialectLoader, Expr, dump_yaml, parse_yaml, same_value
+from dsh.loader.yamlio import DialectDumper, Expr, build_value, compose_yaml, dump_yaml, parse_yaml, same_value
 
 _STEP = 2
 _MOST_EDITS = 500
 _COLON = re.compile(r"[ \t]*:(?=[\s,\]}]|$)")
-_ALIAS = re.compile(r"\s*\*[^\s,\[\]{}]+")
+_NAME = r"[^\s,\[\]{}]+"
+_ALIAS = re.compile(rf"\s*\*{_NAME}")
+_ALIAS_ITEM = re.compile(rf"(?:[\s,-]|#[^\n]*)*(\*{_NAME})")
+_ANCHOR = re.compile(rf"&({_NAME})")
 
 
 @record
@@ -42,14 +46,13 @@ def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
     bom = "\ufeff" if text.startswith("\ufeff") else ""
     body = text[len(bom) :]
     newline = "\r\n" if "\r\n" in body else "\n"
-    try:
+    parse_yaml(text)
+    with suppress(_CannotEditError, yaml.YAMLError):
         for _ in range(_MOST_EDITS):
             edit = _Document(body, newline, rows).first_edit(intended)
             if edit is None:
                 return Rewritten(bom + body)
             body = body[: edit.start] + edit.text + body[edit.end :]
-    except (_CannotEditError, yaml.YAMLError):
-        parse_yaml(text)  # text that was broken from the start is the caller's to report
     return Rewritten(bom + _dump_anew(body, intended, newline), dumped=True)
 
 
@@ -79,16 +82,23 @@ class _Edit:
 
 
 @record
-class _Entry:
-    """One key of a mapping node, with the span of its value in the text."""
+class _Item:
+    """One item of a list node, with its span in the text."""
 
-    key: Any
     node: yaml.Node
-    name: str
-    colon: int
     start: int
     end: int
     alias: bool
+
+
+@record
+class _Entry(_Item):
+    """One key of a mapping node, with the span of its value in the text."""
+
+    key: Any
+    name: str
+    colon: int
+    merge: bool
 
 
 class _Document:
@@ -98,11 +108,7 @@ class _Document:
         self._text = text
         self._newline = newline
         self._rows = rows
-        self._loader = DialectLoader(text)
-        try:
-            self._root = self._loader.get_single_node()
-        finally:
-            self._loader.dispose()
+        self._root = compose_yaml(text)
 
     # -- finding the difference --------------------------------------------------------------------------------------
 
@@ -117,27 +123,51 @@ class _Document:
         if isinstance(intended, Mapping) and not intended and isinstance(root, yaml.MappingNode):
             return self._clear_root(root)
         inner = self._difference(root, intended, flow=False, rows=self._rows)
-        if inner is not None:
-            return inner
-        return self._replace_root(root, intended)
+        edit = inner or self._replace_root(root, intended)
+        return self._rescue(root, edit) or edit
+
+    def _rescue(self, root: yaml.Node, edit: _Edit) -> _Edit | None:
+        """Before an anchor goes, what refers to it gets the value itself."""
+        lost = set(_ANCHOR.findall(self._text, edit.start, edit.end)) - set(_ANCHOR.findall(edit.text))
+        for item in self._aliases(root) if lost else ():
+            marker = self._text[item.start : item.end].strip()
+            if marker.removeprefix("*") in lost and not edit.start <= item.start < edit.end:
+                if isinstance(item, _Entry) and item.merge:
+                    raise _CannotEditError("an anchor that is merged elsewhere")
+                lead = " " if isinstance(item, _Entry) else ""
+                return _Edit(item.start, item.end, lead + render_flow(self._value(item.node)))
+        return None
+
+    def _aliases(self, node: yaml.Node) -> Iterator[_Item]:
+        parts: Sequence[_Item] = ()
+        if isinstance(node, yaml.MappingNode):
+            parts = self._entries(node) or ()
+        elif isinstance(node, yaml.SequenceNode):
+            parts = self._items(node)
+        for part in parts:
+            if part.alias:
+                yield part
+            else:
+                yield from self._aliases(part.node)
 
     def _difference(self, node: yaml.Node, want: Any, *, flow: bool, rows: bool) -> _Edit | None:
         """The first edit below `node`; None when its value has to be replaced whole by the caller."""
         if isinstance(node, yaml.MappingNode) and isinstance(want, Mapping) and want and node.value:
             return self._mapping_difference(node, want, flow=flow or bool(node.flow_style), rows=rows)
-        if rows and isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value and want:
-            return self._rows_difference(node, want)
+        if isinstance(node, yaml.SequenceNode) and isinstance(want, (list, tuple)) and want and node.value:
+            return self._list_difference(node, want, flow=flow or bool(node.flow_style), rows=rows)
         return None
 
     def _mapping_difference(
         self, node: yaml.MappingNode, want: Mapping[str, Any], *, flow: bool, rows: bool
     ) -> _Edit | None:
         entries = self._entries(node)
-        if entries is None:
+        if entries is None or (node.flow_style and self._text[node.end_mark.index - 1] != "}"):
             return None
-        known = {entry.name: entry for entry in entries}
+        known = {entry.name for entry in entries if not entry.merge}
+        have = self._value(node) if len(known) < len(entries) else {}
         for entry in entries:
-            if entry.name not in want or same_value(self._value(entry.node), want[entry.name]):
+            if entry.merge or entry.name not in want or same_value(self._value(entry.node), want[entry.name]):
                 continue
             new = want[entry.name]
             inner = None
@@ -145,49 +175,45 @@ class _Document:
                 inner = self._difference(entry.node, new, flow=flow, rows=rows and entry.name == "config")
             return inner or self._replace(node, entry, new, flow=flow)
         for name, value in want.items():
-            if name not in known:
+            if name not in known and not (name in have and same_value(have[name], value)):
                 return self._insert(node, entries, name, value, flow=flow, rows=rows)
         for at, entry in enumerate(entries):
-            if entry.name not in want:
+            if not entry.merge and entry.name not in want and entry.name not in have.keys() - known:
                 return self._delete(entries, at, flow=flow)
         return None
 
-    def _rows_difference(self, node: yaml.SequenceNode, want: Any) -> _Edit | None:
+    def _list_difference(self, node: yaml.SequenceNode, want: Sequence[Any], *, flow: bool, rows: bool) -> _Edit | None:
+        items = self._items(node)
         have = self._value(node)
-        if not (_is_rows(have) and _is_rows(want)):
-            return None
-        old, new = row_identities(have), row_identities(want)
-        matcher = SequenceMatcher(None, old, new, autojunk=False)
-        operations = matcher.get_opcodes()
+        old, new = _identities(have, want, rows=rows)
+        operations = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         # Additions before removals, so that a list is never emptied in between; from the end, so that the
         # positions in front of an edit stay what the matcher saw.
         for tag, _i1, i2, _j1, j2 in reversed(operations):
             if tag in ("insert", "replace"):
-                moved = old.index(new[j2 - 1]) if new[j2 - 1] in old else None
-                return self._insert_row(node, i2, want[j2 - 1], moved)
-        for tag, i1, i2, _j1, _j2 in reversed(operations):
+                key = new[j2 - 1]
+                moves = key in old and old.count(key) == new.count(key)
+                return self._insert_item(node, items, i2, want[j2 - 1], old.index(key) if moves else None, flow=flow)
+        for tag, _i1, i2, _j1, _j2 in reversed(operations):
             if tag == "delete":
-                return self._delete_row(node, i2 - 1) if i2 > i1 else None
-        for item, value, now in zip(node.value, want, have, strict=True):
+                return self._delete_item(node, items, i2 - 1, flow=flow)
+        for at, (item, value, now) in enumerate(zip(items, want, have, strict=True)):
             if not same_value(now, value):
-                if not isinstance(item, yaml.MappingNode) or item.flow_style:
-                    inner = self._difference(item, value, flow=True, rows=False)
-                else:
-                    inner = self._difference(item, value, flow=False, rows=True)
-                if inner is None:
-                    raise _CannotEditError("a row that cannot be edited in place")
-                return inner
+                inner = None
+                if not item.alias:
+                    inner = self._difference(item.node, value, flow=flow, rows=rows)
+                return inner or self._replace_item(node, items, at, value, flow=flow)
         return None
 
     # -- reading the tree --------------------------------------------------------------------------------------------
 
     def _value(self, node: yaml.Node) -> Any:
-        return DialectLoader.construct(node)
+        return build_value(node)
 
     def _entries(self, node: yaml.MappingNode) -> list[_Entry] | None:
         entries = []
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            if not isinstance(key, yaml.ScalarNode):
                 return None
             found = _COLON.match(self._text, key.end_mark.index)
             if found is None:
@@ -199,8 +225,24 @@ class _Document:
                 if marker is None:
                     return None
                 start, end, alias = colon + 1, marker.end(), True
-            entries.append(_Entry(key, value, key.value, colon, start, max(end, colon + 1), alias))
+            merge = key.tag == "tag:yaml.org,2002:merge"
+            entries.append(_Entry(value, start, max(end, colon + 1), alias, key, key.value, colon, merge))
         return entries
+
+    def _items(self, node: yaml.SequenceNode) -> list[_Item]:
+        items: list[_Item] = []
+        at = node.start_mark.index + bool(node.flow_style)
+        for item in node.value:
+            start, alias = item.start_mark.index, item.start_mark.index < at
+            if alias:
+                marker = _ALIAS_ITEM.match(self._text, at)
+                if marker is None:
+                    raise _CannotEditError("an alias that is not found")
+                start, at = marker.span(1)
+            else:
+                at = self._end(item)
+            items.append(_Item(item, start, at, alias))
+        return items
 
     def _end(self, node: yaml.Node) -> int:
         """Where the content of `node` ends. The marks of block collections run on into trailing comments."""
@@ -219,12 +261,8 @@ class _Document:
             if entries is None:
                 raise _CannotEditError("a mapping with merges or explicit keys")
             return entries[-1].end
-        last = node.value[-1]
-        if last.start_mark.index < node.value[0].start_mark.index or (
-            len(node.value) > 1 and last.start_mark.index < self._end(node.value[-2])
-        ):
-            raise _CannotEditError("an alias in a list")
-        return self._end(last)
+        assert isinstance(node, yaml.SequenceNode)
+        return self._items(node)[-1].end
 
     def _line_start(self, at: int) -> int:
         return self._text.rfind("\n", 0, at) + 1
@@ -320,10 +358,10 @@ class _Document:
             start -= 2 if self._text[:start].endswith("\r\n") else 1
         return _Edit(start, stop, "")
 
-    def _dash_line(self, node: yaml.SequenceNode, item: yaml.Node) -> int:
+    def _dash_line(self, node: yaml.SequenceNode, item: _Item) -> int:
         """The start of the line whose dash opens `item`."""
         column = node.start_mark.column
-        line = self._line_start(item.start_mark.index)
+        line = self._line_start(item.start)
         while True:
             if self._text[line + column : line + column + 1] == "-" and not self._text[line : line + column].strip():
                 return line
@@ -331,26 +369,50 @@ class _Document:
                 raise _CannotEditError("a list item without a dash of its own")
             line = self._line_start(line - 1)
 
-    def _delete_row(self, node: yaml.SequenceNode, at: int) -> _Edit:
-        return self._drop_lines(self._dash_line(node, node.value[at]), self._end(node.value[at]))
+    def _replace_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, *, flow: bool) -> _Edit:
+        item = items[at]
+        single = isinstance(item.node, yaml.ScalarNode) and item.node.style not in ("|", ">")
+        if flow or ((single or item.alias) and not _is_block(value) and not _is_literal(value)):
+            gap = "" if item.end > item.start or flow else " "  # an empty item ends at its dash
+            return _Edit(item.start, item.end, gap + render_flow(value))
+        start = self._dash_line(node, item) + node.start_mark.column
+        comment = self._text[item.end : self._line_end(item.end)].strip() if single else ""
+        block = self._block([value], node.start_mark.column).lstrip(" ")
+        if comment.startswith("#"):
+            block = f"{comment}{self._newline}{' ' * node.start_mark.column}{block}"
+        return _Edit(start, self._line_end(item.end), block)
 
-    def _insert_row(self, node: yaml.SequenceNode, at: int, row: Any, moved: int | None) -> _Edit:
-        """Insert `row` as item `at`; one that stands elsewhere in the list is copied with its comments."""
+    def _delete_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, *, flow: bool) -> _Edit:
+        item = items[at]
+        if not flow:
+            return self._drop_lines(self._dash_line(node, item), item.end)
+        if at + 1 < len(items):
+            return _Edit(item.start, items[at + 1].start, "")
+        return _Edit(items[at - 1].end, item.end, "")
+
+    def _insert_item(
+        self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, moved: int | None, *, flow: bool
+    ) -> _Edit:
+        """Insert `value` as item `at`; one that stands elsewhere in the list is copied with its comments."""
+        if flow:
+            text = render_flow(value)
+            if at == 0:
+                return _Edit(items[0].start, items[0].start, f"{text}, ")
+            return _Edit(items[at - 1].end, items[at - 1].end, f", {text}")
         if moved is None:
-            block = self._block([row], node.start_mark.column)
+            block = self._block([value], node.start_mark.column)
         else:
-            item = node.value[moved]
-            start = self._with_comments_above(self._dash_line(node, item))
-            block = self._text[start : self._line_end(self._end(item))]
+            start = self._with_comments_above(self._dash_line(node, items[moved]))
+            block = self._text[start : self._line_end(items[moved].end)]
         if at == 0:
-            line = self._dash_line(node, node.value[0])
+            line = self._dash_line(node, items[0])
             start = self._with_comments_above(line)
             start = start or line  # a comment that opens the file is about the file
             return _Edit(start, start, block + self._newline)
-        place = self._line_end(self._end(node.value[at - 1]))
+        place = self._line_end(items[at - 1].end)
         spaced = False
-        if len(node.value) > 1:
-            gap = self._text[self._end(node.value[0]) : self._dash_line(node, node.value[1])]
+        if len(items) > 1:
+            gap = self._text[items[0].end : self._dash_line(node, items[1])]
             spaced = any(not line.strip() for line in gap.split("\n")[1:-1])
         return _Edit(place, place, self._newline * (2 if spaced else 1) + block)
 
@@ -441,6 +503,26 @@ def _is_block(value: Any) -> bool:
 def _is_literal(value: Any) -> bool:
     """Whether the text is written over several lines. One that ends in a line break would need a final line break."""
     return isinstance(value, str) and "\n" in value[:-1] and value[-1] != "\n" and dump_yaml(value).startswith("|")
+
+
+def _identities(old: Sequence[Any], new: Sequence[Any], *, rows: bool) -> tuple[list[str], list[str]]:
+    """Keys that say which item of a list became which: rows by what identifies them, other mappings by their id.
+
+    Items without an id are the same if they are equal, or stand between the same neighbours.
+    """
+    if rows and _is_rows(old) and _is_rows(new):
+        return row_identities(old), row_identities(new)
+    before, after = [_identity(item) for item in old], [_identity(item) for item in new]
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        for i, j in zip(range(i1, i2), range(j1, j2), strict=False) if tag == "replace" else ():
+            if "=" not in (before[i][0], after[j][0]):
+                after[j] = before[i]
+    return before, after
+
+
+def _identity(item: Any) -> str:
+    named = isinstance(item, Mapping) and isinstance(item.get("id"), str)
+    return "=" + item["id"] if named else f" {_plain(item)!r}"
 
 
 def _is_rows(value: Any) -> bool:

@@ -242,21 +242,34 @@ class _Builder:
 # --- loaders --------------------------------------------------------------------------------------------------------
 
 
-class DialectLoader(yaml.SafeLoader):
-    """The pure Python parser with this dialect: composes nodes whose marks hold character positions."""
-
+class _DialectLoader(yaml.SafeLoader):
     yaml_implicit_resolvers = _Dialect.yaml_implicit_resolvers
-
-    @staticmethod
-    def construct(node: yaml.Node, file: str = "") -> Any:
-        """The value of a composed node. Raises `YamlError`."""
-        return _Builder(file).build(node)
 
 
 if yaml.__with_libyaml__:
 
     class _CDialectLoader(yaml.CSafeLoader):
         yaml_implicit_resolvers = _Dialect.yaml_implicit_resolvers
+
+
+def compose_yaml(text: str, *, pure: bool = False) -> yaml.Node | None:
+    """The nodes of a document without a byte order mark; their marks hold positions in characters.
+
+    Raises `yaml.YAMLError`. The two parsers differ in what they accept (libyaml takes tabs between tokens, and `?`
+    inside plain text in flow style), so who edits a text must look at it with the one that reads it.
+    """
+    kind: Any = _DialectLoader if pure or not yaml.__with_libyaml__ else _CDialectLoader
+    loader = kind(text)
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+    finally:
+        loader.dispose()
+    return node
+
+
+def build_value(node: yaml.Node, file: str = "") -> Any:
+    """The value of a composed node. Raises `YamlError`."""
+    return _Builder(file).build(node)
 
 
 def parse_yaml(text: str, *, file: str = "", pure: bool = False) -> Any:
@@ -270,14 +283,9 @@ def parse_yaml(text: str, *, file: str = "", pure: bool = False) -> Any:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
         raise YamlError(f"the control character {bad[0]!r} is not allowed", file, line, column)
-    kind: Any = DialectLoader if pure or not yaml.__with_libyaml__ else _CDialectLoader
     try:
-        loader = kind(text)
-        try:
-            node = loader.get_single_node()
-        finally:
-            loader.dispose()
-        return None if node is None else _Builder(file).build(node)
+        node = compose_yaml(text, pure=pure)
+        return None if node is None else build_value(node, file)
     except RecursionError:
         raise YamlError("nested too deeply", file) from None
     except YamlError:

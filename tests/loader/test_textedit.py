@@ -143,6 +143,13 @@ def test_b13g_an_expression_is_written_as_it_was_given() -> None:
         ("base: &b {x: 1}\nuse: *b\n", ["use"], 2, "base: &b {x: 1}\nuse: 2\n"),
         ("a: 1\n", ["b"], "2024-01-01", "a: 1\nb: 2024-01-01\n"),
         ("a: 1\n", ["b"], "true", "a: 1\nb: 'true'\n"),
+        (
+            "a: 'x'\t# tabs are for one of the two parsers only\nb: 1\n",
+            ["b"],
+            2,
+            "a: 'x'\t# tabs are for one of the two parsers only\nb: 2\n",
+        ),
+        ("a: [1,\t2]\nb: {u: http://x?y}\n", ["a"], [1, 3], "a: [1,\t3]\nb: {u: http://x?y}\n"),
         ("a: 1\n", ["b"], "x\x85y\u2028", 'a: 1\nb: "x\\Ny\\L"\n'),
     ],
 )
@@ -214,3 +221,57 @@ def test_b13m_a_change_in_one_place_leaves_the_other_lines_alone(rest: Any, valu
     text = set_value(head + tail, ["first", "key"], value)
     assert text.startswith("# head\nfirst:\n  # about it\n  key:")
     assert text.endswith(tail)
+
+
+AGENTS = """\
+- id: loop
+  name: agent-loop
+  config:
+    agents:
+      # the first one
+      - id: main
+        # sessionId: mine
+        model: m # for now
+      - {id: other, stop: [a,  b]}
+    names: [x,  y]
+"""
+
+
+def test_b13w_lists_are_edited_item_by_item() -> None:
+    value = rows(AGENTS)
+    agents = value[0]["config"]["agents"]
+    agents[0]["model"] = "n"
+    agents[1]["stop"].append("c")
+    agents.append({"id": "third"})
+    value[0]["config"]["names"][0] = "z: 1"
+    text = AGENTS.replace("model: m", "model: n").replace("a,  b", "a,  b, c").replace("[x", "['z: 1'")
+    assert written(AGENTS, value) == text.replace("    names", "      - id: third\n    names")
+    del agents[0], value[0]["config"]["names"][0]
+    agents[0]["stop"] = []
+    end = "    agents:\n      - {id: other, stop: []}\n      - id: third\n    names: [y]\n"
+    assert written(AGENTS, value) == AGENTS.partition("    agents")[0] + end
+
+
+SHARED = """\
+- &a {id: one, name: x} # first
+- id: two
+  name: x
+  config: &c
+    k: 1 # kept
+    l: [&v 1, 2]
+    m: *v
+- id: three
+  name: x
+  config: *c
+"""
+
+
+def test_b13x_what_shares_an_anchor_keeps_its_value_when_the_anchor_changes_or_goes() -> None:
+    value = rows(SHARED)
+    value[1]["config"]["l"][0] = 3
+    text = written(SHARED, value)
+    assert "l: [3, 2]" in text and "m: 1" in text and "k: 1 # kept" in text
+    assert written(SHARED, [value[0], value[2]]).endswith("config: {k: 1, l: [1, 2], m: 1}\n")
+    merged = "a: &a\n  k: 1\nb:\n  # of b\n  <<: *a\n  l: 2 # l\n"
+    assert set_value(merged, ["b", "l"], 3) == merged.replace("l: 2", "l: 3")
+    assert set_value(merged, ["b", "k"], 3) == merged + "  k: 3\n"

@@ -1,0 +1,62 @@
+"""An edit as a person reads it: removed and added lines, cut to a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+from ..terminal_text import visible
+from .cells import cut
+from .ink import DIM, GREEN, RED, Ink
+
+MOST_ROWS: Final = 40
+MOST_PAIRS: Final = 40_000
+"""A larger hunk (old lines times new lines) is shown as all removed and all added: comparing it takes too long."""
+
+Row = tuple[str, str]
+"""A sign (``-``, ``+`` or a space) and the line."""
+
+
+def changes(diffs: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many lines were added and removed."""
+    rows = [sign for diff in diffs for sign, _ in _rows(diff)]
+    return rows.count("+"), rows.count("-")
+
+
+def diff_rows(diffs: Sequence[Mapping[str, Any]], ink: Ink, width: int) -> list[str]:
+    """The hunks, at most `MOST_ROWS` rows."""
+    shown: list[str] = []
+    left = 0
+    colours = {"-": RED, "+": GREEN, " ": DIM}
+    for at, diff in enumerate(diffs):
+        rows = list(_rows(diff))
+        if len(shown) >= MOST_ROWS:
+            left += len(rows)
+            continue
+        if at:
+            shown.append(ink(DIM, f"  {ink.glyphs.ellipsis}"))
+        room = max(0, MOST_ROWS - len(shown))
+        for sign, line in rows[:room]:
+            text = cut(f"  {sign} {visible(line)}", width, ink.glyphs.ellipsis)
+            shown.append(ink(colours[sign], text))
+        left += max(0, len(rows) - room)
+    if left:
+        shown.append(ink(DIM, f"  {ink.glyphs.ellipsis} {left} more"))
+    return shown
+
+
+def _rows(diff: Mapping[str, Any]) -> Iterator[Row]:
+    before = diff.get("oldText")
+    old = before.split("\n") if isinstance(before, str) and before else []
+    new = diff["newText"].split("\n") if diff["newText"] else []
+    if len(old) * len(new) > MOST_PAIRS:
+        yield from (("-", line) for line in old)
+        yield from (("+", line) for line in new)
+        return
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield from ((" ", line) for line in old[i1:i2])
+        else:
+            yield from (("-", line) for line in old[i1:i2])
+            yield from (("+", line) for line in new[j1:j2])

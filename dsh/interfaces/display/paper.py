@@ -1,0 +1,50 @@
+"""What is printed for good, with an empty line where one kind of thing ends and another begins."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..screen import Screen
+
+Kind = Literal["prompt", "answer", "work", "note"]
+
+
+class Paper:
+    """A screen as the parts of a transcript print on it."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._last: Kind | None = None
+        self._streaming: Kind | None = None
+
+    def print(self, kind: Kind, text: str) -> None:
+        """Finished text, whole lines."""
+        gap = "\n" if self._gap(kind) else ""
+        self._streaming = None
+        self._screen.print(gap + text)
+        self._last = kind
+
+    def stream(self, kind: Kind, text: str) -> None:
+        """Text as it comes, for a screen without a live region."""
+        if self._streaming != kind:
+            self.close()
+            if self._gap(kind):
+                self._screen.print("")
+            self._streaming = self._last = kind
+        self._screen.write(text)
+
+    def close(self) -> None:
+        """End what was streamed."""
+        if self._streaming is not None:
+            self._streaming = None
+            self._screen.write("\n")
+
+    def typed(self) -> None:
+        """A prompt stands there already: the person typed it."""
+        self._last = "prompt"
+
+    def _gap(self, kind: Kind) -> bool:
+        last = self._last
+        if last is None or last == kind:
+            return False
+        return kind == "prompt" or (last != "prompt" and "answer" in (last, kind))
