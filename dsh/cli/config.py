@@ -9,11 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from dsh.cli import config_values
 from dsh.cli.output import fail, print_json, tell
 
 app = typer.Typer(
     rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="The composition, without starting it."
 )
+app.command("get")(config_values.get)
+app.command("set")(config_values.set_)
+app.command("unset")(config_values.unset)
 
 File = Annotated[Path | None, typer.Argument(help="The composition; ./cordis.yml or the packaged one otherwise.")]
 Patch = Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")]

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -51,7 +52,7 @@ def show(source: Source, *, user_layers: bool = True) -> tuple[str, list[Problem
         if heading != last:
             parts.append(heading)
             last = heading
-        parts.append(dump_yaml([_redacted(row)]))
+        parts.append(dump_yaml([redacted(row)]))
     return "".join(parts) or "[]\n", reading.warnings
 
 
@@ -66,13 +67,14 @@ def _heading(composition: Composition, row: Any) -> str:
     return f"# == {origin.source}{patched}\n"
 
 
-def _redacted(value: Any) -> Any:
+def redacted(value: Any) -> Any:
+    """`value` without the texts under keys named like secrets."""
     if isinstance(value, Mapping):
         return {
-            key: REDACTED if isinstance(item, str) and _SECRET_KEY.search(key) else _redacted(item)
+            key: REDACTED if isinstance(item, str) and _SECRET_KEY.search(key) else redacted(item)
             for key, item in value.items()
         }
-    return [_redacted(item) for item in value] if isinstance(value, list) else value
+    return [redacted(item) for item in value] if isinstance(value, list) else value
 
 
 # --- check ----------------------------------------------------------------------------------------------------------
@@ -111,15 +113,16 @@ class _Candidate:
         return self.source.prefix + self.row.id
 
 
-def check(source: Source) -> CheckResult:
+def check(source: Source, texts: Mapping[Path, str | None] | None = None) -> CheckResult:
     """Read, compose, resolve and import everything, check configs, and look for missing providers and cycles.
 
+    `texts` takes the place of files, so that an edit can be looked at before it is made.
     No plugin is started and no expression evaluated: a row whose `disabled` is an expression counts as enabled, a
     config value that is one counts as right.
     """
     result = CheckResult()
     candidates: list[_Candidate] = []
-    _Checker(result, candidates).check_tree(source, [])
+    _Checker(result, candidates, texts).check_tree(source, [])
     result.rows = len(candidates)
     _check_services(result, candidates)
     return result
@@ -131,13 +134,16 @@ def _include(ctx: Context, config: IncludeConfig) -> None:
 
 
 class _Checker:
-    def __init__(self, result: CheckResult, candidates: list[_Candidate]) -> None:
+    def __init__(
+        self, result: CheckResult, candidates: list[_Candidate], texts: Mapping[Path, str | None] | None
+    ) -> None:
         self._result = result
         self._candidates = candidates
+        self._texts = texts
 
     def check_tree(self, source: Source, outer: list[Source]) -> None:
         try:
-            reading = source.read()
+            reading = source.read(texts=self._texts)
         except LoadError as error:
             self._result.problems += error.problems
             self._result.warnings += error.warnings

@@ -87,7 +87,7 @@ class Source:
         """Read, compose and check. Raises `LoadError` with every problem found.
 
         `user_layers=False` leaves out all layers but the file (they may be broken). `texts` takes the place of the
-        files: what an earlier reading found.
+        files: what an earlier reading found, or what somebody is about to write.
         """
         problems: list[Problem] = []
         found: dict[Path, str | None] = {}
@@ -182,14 +182,15 @@ class _Reader:
     ) -> None:
         self._texts = texts
         self._problems = problems
-        self._known = known
+        self._known = known or {}
         self._parsed = parsed
 
     def read(self, path: Path, default: Any = None) -> Any:
         """The value of a file; `default` if it does not exist."""
         shown = show_path(path)
         try:
-            text = self._texts[path] = read_text(path, shown) if self._known is None else self._known.get(path)
+            text = self._known[path] if path in self._known else read_text(path, shown)
+            self._texts[path] = text
             if text is None:
                 raise FileNotFoundError(path)
             if path not in self._parsed or self._parsed[path][0] != text:

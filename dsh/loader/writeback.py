@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dsh
 from dsh.cordis import HarnessError
-from dsh.cordis.nearest import did_you_mean
 from dsh.loader.fileio import atomic_write, file_mode, retry_transient
-from dsh.loader.raw_rows import walk_rows
 from dsh.loader.resolve import show_path
 from dsh.loader.textedit import rewrite
 from dsh.loader.yamlio import JSON_EXPR_KEY, Expr, detach, parse_text, same_value
@@ -33,7 +32,7 @@ class WriteBackError(HarnessError):
     code = "WRITE_BACK_FAILED"
 
 
-class _ChangedMeanwhileError(Exception):
+class FileChangedError(WriteBackError):
     """Somebody saved the file between our reading and our replacing it."""
 
 
@@ -44,106 +43,105 @@ def edit_rows(path: str | os.PathLike[str], change: Change) -> list[str]:
     by somebody else in between is not lost: `change` then runs again on the new rows. Raises WriteBackError, YamlError,
     and what `change` raises.
     """
-    shown = show_path(path)
-    real = Path(os.path.realpath(path))
+    path = Path(path)
+    for _ in range(_ATTEMPTS):
+        before = read_bytes(path)
+        text, warnings = rewritten(path, decoded(path, before or b""), change)
+        try:
+            replace_file(path, before, text.encode())
+        except FileChangedError:
+            continue
+        return warnings
+    raise FileChangedError(f"{show_path(path)}: it keeps changing while it is being written")
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """The content of a file, None if there is none. Raises WriteBackError."""
     try:
-        for _ in range(_ATTEMPTS):
-            try:
-                return retry_transient(lambda: _edit_once(real, shown, change))
-            except _ChangedMeanwhileError:
-                continue
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise WriteBackError(f"{shown}: cannot be written ({error.strerror or type(error).__name__})") from error
-    raise WriteBackError(f"{shown}: it keeps changing while it is being written")
+        raise WriteBackError(f"{show_path(path)}: cannot be read ({_reason(error)})") from error
 
 
-def _edit_once(path: Path, shown: str, change: Change) -> list[str]:
-    data = path.read_bytes() if path.exists() else b""
+def decoded(path: Path, data: bytes) -> str:
+    """The text of a file. Raises WriteBackError."""
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise WriteBackError(f"{shown}: not UTF-8 text") from None
-    rows = parse_text(text, path, file=shown) if text.strip() else []
+        raise WriteBackError(f"{show_path(path)}: not UTF-8 text") from None
+
+
+def rewritten(path: Path, text: str, change: Change) -> tuple[str, list[str]]:
+    """The text of a config file with changed rows, and warnings. The same text if they are what they were.
+
+    Raises WriteBackError, YamlError, and what `change` raises.
+    """
+    shown = show_path(path)
+    rows = parse_text(text, path, file=shown) if text.strip("\ufeff \t\r\n") else []
     if rows is None:
         rows = []
     if not isinstance(rows, list):
         raise WriteBackError(f"{shown}: the file is not a list of rows")
     wanted = change(detach(rows))
-    if same_value(rows, wanted) and data:
-        return []
-    warnings = []
+    if same_value(rows, wanted) and text:
+        return text, []
     if path.suffix == ".json":
-        edited = json.dumps(_json_value(wanted), indent=2, ensure_ascii=False) + "\n"
-    else:
-        result = rewrite(text, wanted, rows=True)
-        edited = result.text
-        if result.dumped:
-            warnings.append(
-                f"{shown}: was written anew, without its inner comments; its text could not be edited in place"
-            )
+        return json.dumps(json_value(wanted), indent=2, ensure_ascii=False) + "\n", []
+    result = rewrite(text, wanted, rows=True)
+    dumped = f"{shown}: was written anew, without its inner comments; its text could not be edited in place"
+    return result.text, [dumped] if result.dumped else []
+
+
+def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
+    """Put `after` in the place of `before` (None: no file), in one step. A link is followed, permissions are kept.
+
+    Raises FileChangedError if the file does not hold `before` any more, WriteBackError if it cannot be written.
+    """
+    real = Path(os.path.realpath(path))
 
     def check_unchanged() -> None:
-        if (path.read_bytes() if path.exists() else b"") != data:
-            raise _ChangedMeanwhileError
+        if read_bytes(real) != before:
+            raise FileChangedError(f"{show_path(path)}: it was changed by somebody else meanwhile")
 
-    mode = file_mode(path, _NEW_FILE_MODE)
-    atomic_write(path, edited.encode("utf-8"), mode=mode, before_replace=check_unchanged)
-    return warnings
+    def write() -> None:
+        check_unchanged()
+        if after is None:
+            real.unlink(missing_ok=True)
+        elif after != before:
+            atomic_write(real, after, mode=file_mode(real, _NEW_FILE_MODE), before_replace=check_unchanged)
+
+    try:
+        retry_transient(write)
+    except OSError as error:
+        raise WriteBackError(f"{show_path(path)}: cannot be written ({_reason(error)})") from error
 
 
-def set_row_value(path: str | os.PathLike[str], row: str, keys: Sequence[str], value: Any) -> list[str]:
-    """Set one key of a row of the file, e.g. `set_row_value("cordis.yml", "llm", ["config", "model"], "m")`.
+def is_packaged(path: str | os.PathLike[str]) -> bool:
+    """Whether a composition came with dsh, so that nobody's edits belong into it.
 
-    Raises as `edit_rows`, and WriteBackError when the file has no such row or the key lies inside a plain value.
+    The starter of a checkout stands beside the package; who works in that folder means that very file.
     """
-
-    def change(rows: list[Any]) -> list[Any]:
-        place = _find(rows, row, path)
-        for key in keys[:-1]:
-            inner = place.get(key)
-            if inner is None:
-                inner = place[key] = {}
-            if not isinstance(inner, dict):
-                raise WriteBackError(
-                    f'{show_path(path)}: row "{row}": {key} is no mapping, {keys[-1]} cannot be set in it'
-                )
-            place = inner
-        place[keys[-1]] = value
-        return rows
-
-    return edit_rows(path, change)
+    real = Path(os.path.realpath(path))
+    package = Path(dsh.__file__).resolve().parent
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # the folder was removed
+        here = ""
+    return package in real.parents or (real == package.parent / "cordis.yml" and str(real.parent) != here)
 
 
-def unset_row_value(path: str | os.PathLike[str], row: str, keys: Sequence[str]) -> list[str]:
-    """Remove one key of a row of the file; a key that is not there is no error. Raises as `set_row_value`."""
-
-    def change(rows: list[Any]) -> list[Any]:
-        place: Any = _find(rows, row, path)
-        for key in keys[:-1]:
-            place = place.get(key) if isinstance(place, dict) else None
-        if isinstance(place, dict):
-            place.pop(keys[-1], None)
-        return rows
-
-    return edit_rows(path, change)
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
 
 
-def _find(rows: list[Any], row: str, path: str | os.PathLike[str]) -> dict[str, Any]:
-    found: dict[str, dict[str, Any]] = {}
-    for _, _, each in walk_rows(rows):
-        name = each.get("id", each.get("name"))
-        if isinstance(name, str):
-            found.setdefault(name, each)
-    if row not in found:
-        raise WriteBackError(f'{show_path(path)}: no row has the id "{row}"{did_you_mean(row, found)}')
-    return found[row]
-
-
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """A value as a JSON file says it: expressions are mappings."""
     if isinstance(value, Expr):
         return {JSON_EXPR_KEY: value.source}
     if isinstance(value, dict):
-        return {key: _json_value(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_json_value(item) for item in value]
+        return [json_value(item) for item in value]
     return value

@@ -23,7 +23,10 @@ from dsh.loader.fileio import (
     lock_path,
     retry_transient,
 )
-from dsh.loader.writeback import WriteBackError, edit_rows, set_row_value, unset_row_value
+from dsh.loader.boot import make_source
+from dsh.loader.drafts import Draft
+from dsh.loader.problems import LoadError
+from dsh.loader.writeback import WriteBackError, edit_rows
 from dsh.loader.yamlio import Expr
 
 CONFIG = """\
@@ -46,21 +49,33 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+def edit(path: Path, target: str, value: Any = None, *, unset: bool = False) -> list[str]:
+    """Set or unset one value of the composition and write it; the warnings."""
+    draft = Draft(make_source(path))
+    if unset:
+        draft.unset(target)
+    else:
+        draft.set(target, value)
+    draft.write()
+    return draft.warnings
+
+
 def test_b13n_one_value_of_a_row_is_set_and_unset(config: Path) -> None:
-    assert set_row_value(config, "loop", ["config", "maxParallelToolCalls"], 2) == []
+    assert edit(config, "loop.maxParallelToolCalls", 2) == []
     assert config.read_text() == CONFIG.replace("Calls: 4", "Calls: 2")
-    set_row_value(config, "tool-fs", ["config", "root"], ".")
-    set_row_value(config, "inner", ["disabled"], Expr("env.Y"))
+    edit(config, "tool-fs#1.root", ".")
+    edit(config, "inner.disabled", Expr("env.Y"))
     assert config.read_text() == CONFIG.replace("Calls: 4", "Calls: 2").replace(
         "- name: tool-fs\n", "- name: tool-fs\n  config:\n    root: .\n"
     ).replace("env.X", "env.Y")
-    unset_row_value(config, "tool-fs", ["config"])
-    unset_row_value(config, "tool-fs", ["config", "root", "deep"])
+    edit(config, "tool-fs#1.config", unset=True)
     assert "root" not in config.read_text()
-    with pytest.raises(WriteBackError, match='no row has the id "lop"; did you mean "loop"'):
-        set_row_value(config, "lop", ["x"], 1)
-    with pytest.raises(WriteBackError, match="is no mapping"):
-        set_row_value(config, "loop", ["name", "x"], 1)
+    with pytest.raises(LoadError, match="there is no such value"):
+        edit(config, "tool-fs#1.root.deep", unset=True)
+    with pytest.raises(LoadError, match='no row has the id "lop"; did you mean "loop"'):
+        edit(config, "lop.x", 1)
+    with pytest.raises(LoadError, match="and no mapping"):
+        edit(config, "loop.maxParallelToolCalls.x", 1)
 
 
 def test_b13o_nothing_to_change_and_a_refusal_touch_nothing(config: Path) -> None:
@@ -81,7 +96,7 @@ def test_b13p_a_link_is_followed_and_the_permissions_are_kept(config: Path, tmp_
     config.chmod(0o640)
     link = tmp_path / "link.yml"
     link.symlink_to(config)
-    set_row_value(link, "loop", ["config"], None)
+    edit(link, "loop.config", None)
     assert link.is_symlink()
     assert stat.S_IMODE(config.stat().st_mode) == 0o640
     assert "config:\n" in config.read_text() or "config: null" in config.read_text()
@@ -117,15 +132,15 @@ def test_b13r_a_file_that_never_rests_is_an_error(config: Path) -> None:
 
 def test_b13s_what_could_only_be_dumped_is_said(config: Path) -> None:
     config.write_text("# head\n- ? id\n  : a\n  name: x # inner\n")
-    warnings = set_row_value(config, "a", ["id"], "b")
+    warnings = edit(config, "a.name", "y")
     assert "without its inner comments" in warnings[0]
-    assert config.read_text() == "# head\n- id: b\n  name: x\n"
+    assert config.read_text() == "# head\n- id: a\n  name: y\n"
 
 
 def test_b13t_json_is_written_with_two_spaces(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_text('[{"id":"a","name":"x","disabled":{"__jsExpr":"env.X"}}]')
-    set_row_value(path, "a", ["config"], {"k": [1]})
+    edit(path, "a.config", {"k": [1]})
     assert path.read_text() == (
         '[\n  {\n    "id": "a",\n    "name": "x",\n    "disabled": {\n      "__jsExpr": "env.X"\n    },\n'
         '    "config": {\n      "k": [\n        1\n      ]\n    }\n  }\n]\n'
@@ -137,7 +152,7 @@ def test_b13u_a_file_that_is_no_list_of_rows_is_refused(tmp_path: Path) -> None:
     path.write_text("a: 1\n")
     with pytest.raises(WriteBackError, match="not a list of rows"):
         edit_rows(path, lambda rows: rows)
-    with pytest.raises(WriteBackError, match="cannot be written"):
+    with pytest.raises(WriteBackError, match="cannot be read"):
         edit_rows(tmp_path, lambda rows: rows)
 
 

@@ -173,5 +173,5 @@ async def change_config(api: Api, request: Request) -> Response:
     loader = api.service("loader")
     path = own_file(loader)
     async with api.config_lock:
-        warnings = await edit_config(loader, path, wanted, [str(each) for each in unwanted])
+        warnings = await edit_config(loader, wanted, [str(each) for each in unwanted])
     return Response(body={"path": str(path), "warnings": warnings})

@@ -1,0 +1,234 @@
+"""``dsh config get|set|unset``: one value of the composition, in the file that says it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsh.cli.output import fail, print_json, tell
+
+if TYPE_CHECKING:
+    from dsh.loader.drafts import Draft, Layer, Place
+    from dsh.loader.problems import Problem
+    from dsh.loader.sources import Source
+
+File = Annotated[
+    Path | None, typer.Option("--file", "-f", metavar="FILE", help="The composition; ./cordis.yml otherwise.")
+]
+Patch = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Patch file laid over it; repeatable.")]
+Target = Annotated[
+    str, typer.Argument(metavar="ROW.KEY", help="A row and a key, e.g. agent-loop.maxParallelToolCalls.")
+]
+LayerName = Annotated[
+    str | None,
+    typer.Option(metavar="file|user", help="Edit the row's own file, or the patch file beside it, and no other."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_ATTEMPTS = 5
+_SECRET = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
+_LAYERS = {
+    "user": "your patch",
+    "patch": "a patch",
+    "arguments": "the command line",
+    "default": "the default",
+    "program": "the program",
+}
+
+
+def get(
+    target: Annotated[str, typer.Argument(metavar="ROW[.KEY]", help="A row, or a key of it.")],
+    file: File = None,
+    patch: Patch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a value, and on standard error where it comes from."""
+    from dataclasses import replace
+
+    from dsh.loader.drafts import Draft
+    from dsh.loader.problems import LoadError
+
+    source = composition(file, patch)
+    with failures():
+        place = Draft(source).find(target)
+        if not place.found and place.layer != "default":
+            raise place.nothing()
+    below: Place | None = None
+    if place.layer in ("user", "patch", "arguments"):
+        try:
+            below = Draft(replace(source, sibling=False, overlays=(), sets=())).find(target)
+        except LoadError:  # the row comes from the patch
+            below = None
+    if as_json:
+        wire = _wire(place)
+        if below is not None and below.found:
+            wire["overrides"] = _wire(below)
+        print_json(wire)
+        return
+    typer.echo(_shown(place))
+    where = _where(place)
+    if below is not None and below.found:
+        where += f"; {_where(below)} says {_one_line(below)}" if below.keys else f"; over {_where(below)}"
+    typer.echo(where, err=True)
+
+
+def set_(
+    target: Target,
+    value: Annotated[str, typer.Argument(help="The value, written as in cordis.yml.")],
+    file: File = None,
+    patch: Patch = None,
+    layer: LayerName = None,
+) -> None:
+    """Change one value in the file that says it; a value that is refused changes nothing."""
+    from dsh.loader.yamlio import Expr, YamlError, parse_yaml
+
+    try:
+        parsed = parse_yaml(value, file="value")
+    except YamlError as error:
+        fail(f"{target}: {error.reason}")
+    if _SECRET.search(target) and isinstance(parsed, str) and not isinstance(parsed, Expr):
+        hint = "store one with `dsh credentials set NAME`, or say `!env NAME`"
+        fail(f"{target}: keys and passwords do not belong into a composition; {hint}")
+    _edit(composition(file, patch, own=True), target, layer, lambda draft, to: draft.set(target, parsed, to))
+
+
+def unset(target: Target, file: File = None, patch: Patch = None, layer: LayerName = None) -> None:
+    """Take one value out of the file that says it; what is below it, or the default, answers again."""
+    _edit(composition(file, patch, own=True), target, layer, lambda draft, to: draft.unset(target, to))
+
+
+# --- editing ----------------------------------------------------------------------------------------------------------
+
+
+def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draft, Layer | None], Place]) -> None:
+    """Make the edit, look at the composition with it, write it; again if somebody saved the file meanwhile."""
+    from dsh.loader.drafts import Draft
+    from dsh.loader.writeback import FileChangedError
+
+    if layer not in (None, "file", "user"):
+        raise typer.BadParameter(f"{layer!r} is not one of file, user", param_hint="--layer")
+    to: Any = layer
+    with failures():
+        for left in reversed(range(_ATTEMPTS)):
+            draft = Draft(source)
+            place = change(draft, to)
+            _check(source, draft, place)
+            try:
+                draft.write()
+                break
+            except FileChangedError:
+                if not left:
+                    raise
+        in_force = draft.find(target)
+    for warning in draft.warnings:
+        tell(warning)
+    set_now = place.found or place.layer == "default"
+    typer.echo(f"{target} = {_one_line(place)} ({_where(place)})" if set_now else f"{target} is not set any more")
+    if in_force.mark != place.mark and in_force.found:
+        tell(f"not in force: {_where(in_force)} says {_one_line(in_force)}")
+
+
+def _check(source: Source, draft: Draft, place: Place) -> None:
+    """Leave when the composition with the draft has a mistake that it has not without it."""
+    from dsh.loader.offline import check
+
+    with redirect_stdout(sys.stderr):  # plugins are imported, and some print
+        after = check(source, draft.texts)
+        if after.ok and not after.warnings:
+            return
+        before = check(source)
+    known = {_meaning(each) for each in [*before.problems, *before.warnings]}
+    problems = [each for each in after.problems if _meaning(each) not in known]
+    odd = [each for each in after.warnings if _meaning(each) not in known]
+    # A key that nobody reads is a slip of the pen: fatal here, where in a file it is a warning.
+    problems += [each for each in odd if each.row == place.address and each.key == place.key and each.stage == "config"]
+    if problems:
+        for problem in problems:
+            tell(str(problem))
+        fail("nothing was changed")
+    for problem in after.problems:
+        tell(f"wrong before and still: {problem}")
+    for warning in odd:
+        tell(f"warning: {warning}")
+
+
+def _meaning(problem: Problem) -> tuple[Any, ...]:
+    return problem.row, problem.key, problem.message
+
+
+def composition(file: Path | None, patch: list[Path] | None, *, own: bool = False) -> Source:
+    """The composition that is meant; with `own` it is one that may be edited."""
+    from dsh.cli.host import default_config
+    from dsh.loader.boot import make_source
+    from dsh.loader.writeback import is_packaged
+
+    path = file or default_config()
+    if own and is_packaged(path):
+        fail("there is no cordis.yml here; `dsh init` writes one, and the one that comes with dsh is not edited")
+    return make_source(path, overlays=patch or ())
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Say what the loader raises, and leave with code 1."""
+    from dsh.cordis.errors import HarnessError
+
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except HarnessError as error:
+        fail(str(error))
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def _shown(place: Place) -> str:
+    """The value as a document: texts as they are, mappings and lists over several lines."""
+    value = _redacted(place)
+    if isinstance(value, str):
+        return value
+    from dsh.loader.yamlio import dump_yaml
+
+    return dump_yaml(value).removesuffix("\n")
+
+
+def _one_line(place: Place) -> str:
+    from dsh.loader.textedit import render_flow
+
+    value = _redacted(place)
+    return value if isinstance(value, str) and "\n" not in value else render_flow(value)
+
+
+def _where(place: Place) -> str:
+    if place.layer == "default":
+        return _LAYERS["default"]
+    where = str(place.mark) if place.mark is not None else place.source.shown
+    label = _LAYERS.get(place.layer)
+    return where if label is None else f"{where}, {label}"
+
+
+def _redacted(place: Place) -> Any:
+    from dsh.loader.offline import redacted
+
+    return redacted({str(place.keys[-1]) if place.keys else "": place.value}).popitem()[1]
+
+
+def _wire(place: Place) -> dict[str, Any]:
+    from dsh.loader.writeback import json_value
+
+    mark = place.mark if place.layer != "default" else None
+    return {
+        "row": place.address,
+        "key": place.key or None,
+        "value": json_value(_redacted(place)),
+        "layer": place.layer,
+        "file": mark.file if mark is not None else None,
+        "line": mark.line if mark is not None and mark.line else None,
+    }
