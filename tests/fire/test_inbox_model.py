@@ -91,6 +91,7 @@ class Reference:
 
     def turn_started(self) -> None:
         assert self.phase == "running" and not self.turn_open
+        assert not self.retired, "an agent that is to leave opened a turn"
         assert not self.aborted, "an aborted driver opened a turn"
         self.turn_open, self.stepped, self.first_claim = True, False, True
 
@@ -226,6 +227,7 @@ class InboxMachine(RuleBasedStateMachine):
         return hear
 
     def _on_status(self, event: AgentStatus) -> None:
+        self._follow_retirement()
         if event.status == "idle":
             self.model.went_idle()
             return
@@ -234,6 +236,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert self.model.phase == "running", "the agent runs though nothing woke it"
 
     def _on_event(self, event: SessionAppended) -> None:
+        self._follow_retirement()
         data = event.event.data
         match event.event.type:
             case "turn/start":
@@ -245,9 +248,8 @@ class InboxMachine(RuleBasedStateMachine):
             case "user/message":
                 self.model.has_entered(data["id"])
             case "turn/end":
-                if data["reason"]["kind"] == "aborted" and not self.model.aborted:
-                    assert self.agent.retired, "nobody asked for an end of this turn"  # type: ignore[attr-defined]
-                    self.model.retired = self.model.aborted = True
+                if data["reason"]["kind"] == "aborted":
+                    assert self.model.aborted, "nobody asked for an end of this turn"
                 self.model.turn_ended(data["reason"]["kind"])
 
     # -- commands: they gather until the next tick
@@ -335,10 +337,11 @@ class InboxMachine(RuleBasedStateMachine):
         self.batch.append(lambda: self.waiters.append(asyncio.ensure_future(until_idle())))
 
     @precondition(lambda self: self.disposal is None and len(self.sent) > 6)
-    @rule()
-    def dispose(self) -> None:
+    @rule(drain=st.booleans())
+    def dispose(self, drain: bool) -> None:
         def act() -> None:
-            self.disposal = asyncio.ensure_future(self.handle.dispose())
+            lifecycle: Any = next(iter(self.s.loop.lifecycles))
+            self.disposal = asyncio.ensure_future(lifecycle.drain(10) if drain else self.handle.dispose())
 
         self.batch.append(act)
 
@@ -364,15 +367,20 @@ class InboxMachine(RuleBasedStateMachine):
 
     def _follow(self) -> None:
         """Take over what no observer tells: the end of maintenance, and that a teardown has begun."""
+        self._follow_retirement()
         driver: Any = self.agent
-        if driver.retired and not self.model.retired:
-            self.model.retired = True
-            if self.model.phase != "idle":
-                self.model.aborted = True
         if self.model.phase == "maintenance" and driver._phase != "maintenance":
             self.model.maintenance_over()
         if self.faults:
             raise self.faults[0]
+
+    def _follow_retirement(self) -> None:
+        """An agent that is to leave ends its turn at the next step boundary, or at once when it is disposed."""
+        driver: Any = self.agent
+        if driver.retired:
+            self.model.retired = True
+            if self.model.phase != "idle" and driver._abort.signal.aborted:
+                self.model.aborted = True
 
     async def _drain(self) -> None:
         await self._run(0)
