@@ -111,20 +111,30 @@ class FieldInfo:
 
     def extend_schema(self, schema: dict[str, Any]) -> None:
         """Add the limits and the metadata to a JSON schema."""
-        kind = schema.get("type")
-        low, high = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}.get(
-            str(kind), ("minimum", "maximum")
+        kinds = {str(option.get("type")) for option in schema.get("anyOf", [schema])}
+        low, high = next(
+            (words for kind, words in _SIZES.items() if kind in kinds),  # of several kinds, the sized one is meant
+            ("minimum", "maximum"),
         )
         named = {low: self.min, high: self.max, "pattern": self.pattern, "description": self.description}
         schema.update({name: value for name, value in named.items() if value is not None})
         if self.choices is not None:
             schema["enum"] = list(self.choices)
-        if self.default is not MISSING and not self.secret:
-            schema["default"] = wire_value(self.default)
+        default = self.default if self.default_factory is None else self.default_factory()
+        if default is not MISSING and not self.secret and (self.default_factory is None or _is_container(default)):
+            schema["default"] = wire_value(default)
         for name in ("step", "unit", "role", "secret", "live", "deprecated", "hidden"):
             value = getattr(self, name)
             if value is not None and value is not False:
                 schema[f"x-dsh-{name}"] = value
+
+
+_SIZES: Final = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
+
+
+def _is_container(value: Any) -> bool:
+    """Whether a default that is made anew each time is the same each time; a number is one of this machine."""
+    return isinstance(value, (list, tuple, set, Mapping)) or hasattr(value, "__read_config__")
 
 
 def _number(value: float) -> str:

@@ -15,6 +15,7 @@ from dsh.cordis import ConfigError, ConfigModel
 from dsh.cordis.jsonio import JsonObject, thaw
 from dsh.cordis.records import record
 from dsh.loader.home import Home
+from dsh.loader.keys import KeyInfo, keys_of
 from dsh.settings.document import Document, document_path
 from dsh.settings.file import DEFAULT_FILE, sections_of, with_section
 from dsh.settings.sections import NAMESPACE, Redactor, SettingsError, check_data, layered, operated
@@ -46,6 +47,11 @@ def schema_of(ns: str) -> type[ConfigModel] | None:
     found = getattr(import_module(module), attribute)
     assert isinstance(found, type) and issubclass(found, ConfigModel)
     return found
+
+
+def known_keys() -> list[KeyInfo]:
+    """The keys of the built-in sections, as their schemas declare them."""
+    return [each for ns in SECTIONS for each in keys_of(schema_of(ns), ns)]
 
 
 def validate_offline(ns: str, section: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> list[str]:
