@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,20 @@ def test_a_program_without_a_loop_prompts_iterates_and_waits(kind: Any, place: P
     with pytest.raises(BootError, match="does not exist"), kind(place.work / "absent.yml", home=place.home):
         pass
     assert not [thread for thread in threading.enumerate() if thread.name == "dsh-sdk"]
+
+
+def test_threads_share_a_harness(kind: Any, place: Place) -> None:
+    def echo(body: Any) -> Any:
+        return {"text": next(m["content"] for m in reversed(body["messages"]) if m["content"].startswith("say "))}
+
+    with serving([echo] * 12) as server, kind(place.work / "cordis.yml", **options(place, server)) as h:
+
+        def talk(name: str) -> list[str]:
+            session = h.new_session()
+            return [session.prompt(f"say {name}{n}").result().check().output for n in range(3)]
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(talk, "abcd")) == [[f"say {name}{n}" for n in range(3)] for name in "abcd"]
 
 
 LEFT = """
