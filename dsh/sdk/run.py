@@ -89,6 +89,9 @@ class Run:
         self._failure: Exception | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
+    def __repr__(self) -> str:
+        return f"<Run {self.message_id} in {self.session.id}: {self.status}>"
+
     @property
     def message_id(self) -> str:
         """Id of the prompt's message in the log."""

@@ -36,7 +36,10 @@ class SpawnedBackend(Backend):
         self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], permission: PermissionCallback | None
     ) -> None:
         super().__init__()
-        self._command = (sys.executable, "-m", "dsh.cli.main", "jsonrpc", *arguments)
+        # The runtime finds the modules that the program finds, and none in the folder it works in.
+        path = [os.path.abspath(each) for each in sys.path]
+        code = f"import sys; sys.path[:] = {path!r}; sys.argv[0] = 'dsh'; from dsh.cli.start import main; main()"
+        self._command = (sys.executable, "-c", code, "jsonrpc", *arguments)
         self._cwd = cwd
         self._env = env
         self._permission = permission

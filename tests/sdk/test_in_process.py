@@ -12,10 +12,10 @@ from dsh.cordis import ConfigModel, Context
 from dsh.core.tools import Tools, tool
 from dsh.loader.yamlio import parse_yaml
 from dsh.models.mock_server import MockLlmServer
-from dsh.sdk import BootError, Harness, HarnessError, ToolEnd
+from dsh.sdk import BootError, HarnessError, ToolEnd
 from tests.cli.kit import TIMEOUT, Place
 
-from .kit import ROWS, assert_equal_logs, call, harness, log_of, made
+from .kit import ROWS, assert_equal_logs, call, harness, log_of, made, spawned
 
 
 @pytest.fixture
@@ -131,6 +131,20 @@ async def test_a_harness_can_be_entered_again_but_not_twice_at_once(place: Place
 
 
 async def test_services_and_plugins_belong_to_this_process(place: Place) -> None:
-    async with Harness.spawn(place.work / "cordis.yml", home=place.home, cwd=place.work) as h:
+    async with spawned(place) as h:
         with pytest.raises(HarnessError, match="in process only"):
             h.service(Tools)
+
+
+async def test_a_runtime_finds_the_modules_of_the_program_and_none_of_its_folder(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "my_own_plugin.py").write_text("def apply(ctx):\n    ctx.provide('mine', 42)\n")
+    monkeypatch.syspath_prepend(mine)
+    place.write("orjson.py", "raise RuntimeError('of the workspace')\n")
+    place.write("cordis.yml", ROWS + "- {id: mine, name: my_own_plugin}\n")
+    for way in (harness, spawned):
+        async with way(place) as h:
+            assert [one.label for one in await h.agents()] == ["main"]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,22 @@ def test_a_program_without_a_loop_prompts_iterates_and_waits(kind: Any, place: P
     assert not [thread for thread in threading.enumerate() if thread.name == "dsh-sdk"]
 
 
+def test_threads_share_a_harness(kind: Any, place: Place) -> None:
+    def echo(body: Any) -> Any:
+        return {"text": next(m["content"] for m in reversed(body["messages"]) if m["content"].startswith("say "))}
+
+    with serving([echo] * 12) as server, kind(place.work / "cordis.yml", **options(place, server)) as h:
+
+        def talk(name: str) -> list[str]:
+            session = h.new_session()
+            return [session.prompt(f"say {name}{n}").result().check().output for n in range(3)]
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(talk, "abcd")) == [[f"say {name}{n}" for n in range(3)] for name in "abcd"]
+
+
 LEFT = """
-import asyncio, gc, os, sys, threading, warnings
+import asyncio, gc, os, sys, threading, time, warnings
 warnings.simplefilter("error")
 url, kind, home, work = sys.argv[1:]
 from dsh.sdk import Harness
@@ -145,6 +160,10 @@ before, threads = fds(), threading.enumerate()
 first = once()
 again = once()
 gc.collect()
+for _ in range(100):  # a file watcher's native thread closes its files a moment later
+    if left(before, threads) == ([], []):
+        break
+    time.sleep(0.05)
 print(repr((again, left(before, threads))))
 """
 
@@ -164,7 +183,7 @@ def test_nothing_is_left_behind(place: Place, kind: str) -> None:
     assert done.returncode == 0 and done.stderr == "", done.stderr
     (files_and_threads, tasks), after = eval(done.stdout)
     files, threads = files_and_threads
-    assert tasks == [] and files == []
+    assert tasks == [] and [name for _, name in files if not name.startswith("anon_inode")] == []
     assert [name for name in threads if not name.startswith(("asyncio_", "AnyIO worker"))] == []  # the loop's own
     assert after == ([], [])
 
