@@ -214,17 +214,15 @@ class Transcript:
         self._calls.announced({block["id"]: block["name"] for block in blocks if block["type"] == "tool-call"})
 
     def _finish_streams(self) -> None:
+        self._paper.close()
         self._finish_reasoning()
         self._finish_answer()
 
     def _finish_answer(self) -> None:
-        self._paper.close()
         if (rest := self._answer.finish(self._screen.width)) is not None:
             self._paper.print("answer", rest)
 
     def _finish_reasoning(self) -> None:
-        if self._reasoning.running:
-            self._paper.close()
         line = self._reasoning.finish(self._clock(), whole=self.open_reasoning, hint=self.reasoning_hint)
         if line is not None and self._screen.live:
             self._paper.print("work", line)

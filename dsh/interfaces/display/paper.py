@@ -16,6 +16,7 @@ class Paper:
         self._screen = screen
         self._last: Kind | None = None
         self._streaming: Kind | None = None
+        self._open = False
 
     def print(self, kind: Kind, text: str) -> None:
         """Finished text, whole lines."""
@@ -31,13 +32,16 @@ class Paper:
             if self._gap(kind):
                 self._screen.print("")
             self._streaming = self._last = kind
+            self._open = False
         self._screen.write(text)
+        self._open = not text.endswith("\n") if text else self._open
 
     def close(self) -> None:
         """End what was streamed."""
         if self._streaming is not None:
             self._streaming = None
-            self._screen.write("\n")
+            if self._open:
+                self._screen.write("\n")
 
     def typed(self) -> None:
         """A prompt stands there already: the person typed it."""

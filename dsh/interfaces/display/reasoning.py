@@ -26,11 +26,6 @@ class Reasoning:
         self._tail = ""
         self._began = 0.0
 
-    @property
-    def running(self) -> bool:
-        """Whether it is still coming."""
-        return bool(self._pieces)
-
     def feed(self, text: str, now: float) -> None:
         """Take a piece at the time ``now``, in seconds."""
         if not self._pieces:
