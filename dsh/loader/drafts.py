@@ -21,6 +21,7 @@ from dsh.cordis.records import record
 
 from .include import IncludeConfig, included
 from .names import is_include
+from .patches import lay_over
 from .problems import COMMAND_LINE, LoadError, Problem
 from .resolve import show_path
 from .row_checks import find_plugin
@@ -200,13 +201,7 @@ class Draft:
             raise _NoPlaceError(f"{show_path(path)} does not say it; only what it says can be taken out of it")
 
         def edited(items: Any) -> Any:
-            own = [
-                each for each in items if isinstance(each, dict) and each.get("id") == row.id and "insert" not in each
-            ]
-            if own:
-                own[-1][key] = whole
-            else:
-                items.append({"id": row.id, key: whole})
+            lay_over(items, row.id, {key: whole})
             return items
 
         self._rewrite(path, edited)

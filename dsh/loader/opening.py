@@ -29,10 +29,11 @@ def open_tree(loader: Loader, ctx: Context, source: Source, entry: Entry | None,
     if entry is not None:
         entry.subtree = tree
 
-    def close() -> None:
+    async def close() -> None:
         tree.closed = True
         for each in tree.entries.values():
             loader.forget_fiber(each)
+        await loader.writes.finish(tree)
 
     ctx.defer(close, f"tree({source.shown})")
     commit(plan)

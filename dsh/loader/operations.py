@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dsh.cordis.records import struct
 
 from .patches import Composition, Origin
-from .raw_rows import is_group_row, walk_rows
+from .raw_rows import identified_rows, is_group_row
 from .yamlio import YamlList, detach
 
 PROGRAM = "program"
@@ -18,16 +18,21 @@ PROGRAM = "program"
 class Operation:
     """One change that the program made to the rows of a tree; applied again after each read, last of all layers.
 
-    An operation whose row (or group) is not there any more does nothing.
+    An operation whose row (or group) is not there any more does nothing. `layer` is the file it shall be written into,
+    `stays` says that it is not written. A `stop` is for the file alone: the plugin disposed itself.
     """
 
-    kind: Literal["create", "update", "move", "remove"]
+    kind: Literal["create", "update", "move", "remove", "stop"]
     id: str
     row: Any = None
     parent: str | None = None
+    layer: Literal["file", "user"] = "file"
+    stays: bool = False
 
     def apply(self, composition: Composition) -> None:
         """Change the composed rows."""
+        if self.kind == "stop":
+            return
         place = _find_list(composition.rows, self.id)
         if self.kind == "create":
             target = _children_of(composition.rows, self.parent)
@@ -67,7 +72,8 @@ def folded(operations: Sequence[Operation]) -> list[Operation]:
     result: list[Operation] = []
     for operation in operations:
         if operation.kind == "update" and (at := _earlier_update(result, operation)) is not None:
-            result[at] = Operation("update", operation.id, {**result[at].row, **operation.row})
+            merged = {**result[at].row, **operation.row}
+            result[at] = Operation("update", operation.id, merged, layer=operation.layer)
         elif operation.kind == "remove" and (gone := _made_here(result, operation.id)):
             result = [each for each in result if each.id not in gone]
         else:
@@ -82,7 +88,7 @@ def _earlier_update(operations: Sequence[Operation], operation: Operation) -> in
         if earlier.kind != "update" or isinstance(earlier.row.get("config"), list):
             return None
         if earlier.id == operation.id:
-            return at
+            return None if earlier.stays or earlier.layer != operation.layer else at
     return None
 
 
@@ -98,7 +104,7 @@ def _made_here(operations: Sequence[Operation], row_id: str) -> set[str]:
 
 def _find_list(rows: YamlList, row_id: str) -> tuple[YamlList, int] | None:
     """The list a row stands in, and its position there."""
-    return next(((place, index) for place, index, row in walk_rows(rows) if row.get("id") == row_id), None)
+    return next(((place, index) for place, index, _, found in identified_rows(rows) if found == row_id), None)
 
 
 def _children_of(rows: YamlList, group: str | None) -> YamlList | None:

@@ -73,6 +73,15 @@ def compose(rows: Any, source: str, layers: Sequence[Layer] = ()) -> Composition
     return result
 
 
+def lay_over(items: list[Any], row_id: str, keys: Mapping[str, Any]) -> None:
+    """Let a patch list replace keys of a row: in the last item about it, or in a new one."""
+    own = [each for each in items if isinstance(each, dict) and each.get("id") == row_id]
+    if not own:
+        own.append(YamlMap({"id": row_id}))
+        items.append(own[0])
+    own[-1].update(detach(keys))
+
+
 class _Composer:
     def __init__(self, result: Composition) -> None:
         self._result = result

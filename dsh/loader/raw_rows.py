@@ -16,6 +16,22 @@ def is_group_row(row: Any) -> bool:
     return row.get("group") is True or (isinstance(name, str) and names.is_group(name))
 
 
+def identified_rows(rows: Any, group: str = "") -> Iterator[tuple[Any, int, Any, str]]:
+    """As `walk_rows`, with the id of each row: the one it gives, or the one made of its name and position."""
+    counts: dict[Any, int] = {}
+    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+        if not isinstance(row, dict):
+            continue
+        row_id = row.get("id")
+        if not isinstance(row_id, str):
+            name = str(row.get("name"))
+            counts[name] = counts.get(name, 0) + 1
+            row_id = f"{group}/{name}#{counts[name]}" if group else f"{name}#{counts[name]}"
+        yield rows, index, row, row_id
+        if is_group_row(row):
+            yield from identified_rows(row.get("config"), row_id)
+
+
 def walk_rows(rows: Any) -> Iterator[tuple[Any, int, Any]]:
     """All rows, children of groups after their group: the list each stands in, its position there, the row itself."""
     for index, row in enumerate(rows if isinstance(rows, list) else ()):

@@ -83,11 +83,13 @@ class Source:
         found = [self.path, self.sibling_path, *self.overlays]
         return tuple(dict.fromkeys(path for path in found if path is not None))
 
-    def read(self, *, user_layers: bool = True, texts: Mapping[Path, str | None] | None = None) -> Reading:
+    def read(
+        self, *, user_layers: bool = True, texts: Mapping[Path, str | None] | None = None, program: bool = True
+    ) -> Reading:
         """Read, compose and check. Raises `LoadError` with every problem found.
 
-        `user_layers=False` leaves out all layers but the file (they may be broken). `texts` takes the place of the
-        files: what an earlier reading found, or what somebody is about to write.
+        `user_layers=False` leaves out all layers but the file (they may be broken), `program=False` what calls
+        changed. `texts` takes the place of the files: what an earlier reading found, or what shall be written.
         """
         problems: list[Problem] = []
         found: dict[Path, str | None] = {}
@@ -100,7 +102,7 @@ class Source:
         if isinstance(composition.rows, list):
             if user_layers:
                 self._apply_sets(composition)
-            for operation in self.program:
+            for operation in self.program if program else ():
                 operation.apply(composition)
         parsed = parse_rows(composition.rows, file=self.shown, prefix=self.prefix)
         problems = [*composition.problems, *parsed.problems]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AsyncExitStack
 from dataclasses import field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dsh.cordis import ConfigResolve, Context, Fiber, FiberState, PluginChanged, Service, StatusChanged, resolve_plugin
 from dsh.cordis.nearest import did_you_mean
@@ -29,6 +29,7 @@ from .plan import Plan, Step, kept, make_plan
 from .problems import LoadError, Problem
 from .sources import Reading, Source
 from .transaction import Transaction, changes, commit, mount
+from .write_queue import WriteQueue
 from .yamlio import YamlMap, detach
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Loader(Service, name="loader"):
         self._entries: dict[Fiber, Entry] = {}
         self._disposing: set[Fiber] = set()
         self._waiting = False
+        self.writes = WriteQueue(self)
         self.judged: set[Entry] = set()
         """Rows whose failures whoever is editing them reports."""
         self._said: set[str] = set()
@@ -153,11 +155,17 @@ class Loader(Service, name="loader"):
             reading = tree.source.read()
             if tree.reading is not None and reading.texts == tree.reading.texts:
                 return False
-            plan = await self._plan(tree, reading, turn)
-            await self._apply(plan)
+            plan = await self.apply_reading(tree, reading, turn)
             rows = tuple(step.entry.address for step in plan.all_steps() if changes(step) or step.leaves)
             self.ctx.emit(TreeRefreshed(path=tree.source.shown, rows=rows))
+            self.writes.add(tree)
             return True
+
+    async def apply_reading(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
+        """Apply a reading of a tree whose lock `turn` holds. Raises `LoadError`."""
+        plan = await self._plan(tree, reading, turn)
+        await self._apply(plan)
+        return plan
 
     async def _plan(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
         """Plan an edit; `turn` holds the tree's lock and takes those of the includes that are edited along."""
@@ -172,10 +180,11 @@ class Loader(Service, name="loader"):
             held.update(others)
 
     async def create(self, row: Mapping[str, Any], parent: str | None = None, position: int | None = None) -> str:
-        """Add a row, kept in memory; returns its address.
+        """Add a row; returns its address.
 
-        `parent` is the address of a group, or of an include for the top level of its file; without it the row goes to
-        the loader's own tree. Position never changes what a row does; it is accepted for callers that order rows.
+        `parent` is the address of a group, or of an include for the top level of its file, and the row is written into
+        that file soon; without it the row goes to the loader's own tree, in memory. Position never changes what a row
+        does; it is accepted for callers that order rows.
         """
         if parent is None:
             tree, group = self.root, None
@@ -196,14 +205,24 @@ class Loader(Service, name="loader"):
         return tree.prefix + str(row_id)
 
     async def update(
-        self, address: str, changes: Mapping[str, Any], parent: str | None = None, position: int | None = None
+        self,
+        address: str,
+        changes: Mapping[str, Any],
+        parent: str | None = None,
+        position: int | None = None,
+        layer: Literal["file", "user"] = "file",
     ) -> None:
-        """Change keys of a row, in memory: each named key is replaced whole, `None` deletes it.
+        """Change keys of a row: each named key is replaced whole, `None` deletes it.
 
-        `parent` moves the row to another group of the same file (`""`: to the top level).
+        `parent` moves the row to another group of the same file (`""`: to the top level). The change is written soon:
+        into the row's file, where that says the keys (what a patch put over it stays in memory, with a warning), or
+        with `layer="user"` into the patch file beside the composition.
         """
         entry = self.resolve(address)
-        operations = [Operation("update", entry.id, dict(changes))] if changes else []
+        sibling = entry.tree.source.sibling_path
+        if layer == "user" and (sibling is None or entry.row.derived_id or None in changes.values()):
+            raise LoadError([Problem("the patch file replaces keys of the composition's rows, by id", row=address)])
+        operations = [Operation("update", entry.id, dict(changes), layer=layer)] if changes else []
         if parent is not None:
             group = self.resolve(parent) if parent else None
             if group is not None and (group.tree is not entry.tree or not group.is_group):
@@ -217,7 +236,7 @@ class Loader(Service, name="loader"):
         await self._operate(entry.tree, operations)
 
     async def remove(self, address: str) -> None:
-        """Take a row out, in memory."""
+        """Take a row out, of its file too."""
         entry = self.resolve(address)
         await self._operate(entry.tree, [Operation("remove", entry.id)])
 
@@ -227,18 +246,24 @@ class Loader(Service, name="loader"):
                 await turn.enter_async_context(tree.lock)
                 if tree.closed:
                     raise LoadError([Problem("its file is not open any more")])
-                before = tree.source.program
-                tree.source.program = [*before, *operations]
+                tree.source.program = [*tree.source.program, *operations]
                 try:
                     texts = tree.reading.texts if tree.reading is not None else {}
-                    await self._apply(await self._plan(tree, tree.source.read(texts=texts), turn))
+                    await self.apply_reading(tree, tree.source.read(texts=texts), turn)
                     tree.source.program = folded(tree.source.program)
                 except BaseException:
-                    tree.source.program = before
+                    failed = {id(each) for each in operations}
+                    tree.source.program = [each for each in tree.source.program if id(each) not in failed]
                     raise
+            self.writes.add(tree)
             self.ctx.emit(ConfigUpdated())
 
         await self._run(job, "update")
+
+    async def written(self) -> None:
+        """Return once all changes so far are in their files. Raises what keeps one from being written."""
+        for tree in list(self.trees()):
+            await self.writes.write(tree)
 
     async def reload_rows(
         self,
@@ -420,6 +445,7 @@ class Loader(Service, name="loader"):
         if parent is not None and not parent.is_retired and parent.is_active:
             entry.stopped = True
             self.announce(entry, "unload")
+            self.writes.note_stopped(entry)
 
     def _note_status(self, event: StatusChanged) -> None:
         entry = self._entries.get(event.fiber)

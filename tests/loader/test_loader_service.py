@@ -43,9 +43,8 @@ async def test_rows_can_be_looked_up(folder: Path) -> None:
         assert entry.plugin.__name__ == entry.module
 
 
-async def test_programs_create_update_move_and_remove_rows_in_memory(folder: Path) -> None:
-    before = TWO
-    async with running(folder, before) as it:
+async def test_programs_create_update_move_and_remove_rows(folder: Path) -> None:
+    async with running(folder, TWO) as it:
         told: list[Any] = []
         it.root.on(ConfigUpdated, told.append)
         it.take()
@@ -63,9 +62,11 @@ async def test_programs_create_update_move_and_remove_rows_in_memory(folder: Pat
         await it.loader.remove("b")
         await it.loader.remove("n")
         assert it.take() == ["-b", "-n"] and len(told) == 8
-        assert (folder / "cordis.yml").read_text() == before
-        await it.edit(before.replace("one", "file") + "- {id: c, name: ./note.py}\n")
-        assert it.take() == ["+c -"], "what the program changed stays on top of the file"
+        await it.loader.written()
+        text = (folder / "cordis.yml").read_text()
+        assert "n" not in it.states() and it.states()["top"] == "active"
+        await it.edit(text + "- {id: c, name: ./note.py}\n")
+        assert it.take() == ["+c -"], "what the program changed stands in the file"
         assert "b" not in it.states() and it.states()["top"] == "active"
 
 

@@ -118,11 +118,14 @@ async def test_b03_disabled_by_expression(folder: Path) -> None:
         assert error.key == "disabled" and error.row == "a" and error.line == 1
         assert it.states() == {"a": "active"}
         it.write(text % "other")
+        await it.loader.update("a", {"config": {"text": "x"}})
+        await it.loader.written()
+        expected = (text % "other").replace("'other'", "'other', config: {text: x}")
+        assert (folder / "cordis.yml").read_text() == expected
         await it.loader.update("a", {"disabled": True})
         assert it.states() == {"a": "disabled"}
         await it.loader.update("a", {"disabled": False})
         assert it.states() == {"a": "active"}
-        assert (folder / "cordis.yml").read_text() == text % "other"
 
 
 async def test_a_disabled_row_is_not_even_looked_up(folder: Path) -> None:
@@ -782,9 +785,11 @@ async def test_a_row_that_disposes_itself_stays_down_until_it_changes(folder: Pa
         it.root.on(EntryChanged, lambda e: kinds.append((e.id, e.kind)))
         await it.fiber("a").dispose()
         assert it.states() == {"a": "disabled", "b": "active"} and kinds == [("a", "unload")]
-        await it.edit(TWO + "# other\n")
+        await it.loader.written()
+        text = (folder / "cordis.yml").read_text()
+        await it.edit(text + "# other\n")
         assert it.states()["a"] == "disabled"
-        await it.edit(TWO.replace("one", "two"))
+        await it.edit(TWO)
         assert it.states()["a"] == "active"
 
 

@@ -1,0 +1,178 @@
+"""Changes that programs made to rows, on their way into the files the rows come from.
+
+A change is in force at once and written soon: all changes of one turn of the event loop by one replacement of the
+file. What the file itself says is written into it; a value that a patch put over it never is, and a change of such a
+value lasts as long as the process does. A plugin that disposed itself is written down as disabled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis.errors import describe_error
+
+from .operations import Operation
+from .patches import Composition, lay_over
+from .problems import Problem
+from .raw_rows import identified_rows, walk_rows
+from .resolve import show_path
+from .writeback import edit_rows, is_packaged
+from .yamlio import Mark, YamlList, YamlMap, detach
+
+if TYPE_CHECKING:
+    from .entries import Entry, Tree
+    from .tree import Loader
+
+
+class WriteQueue:
+    """Writes the operations of a loader's trees into their files."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._due: set[Tree] = set()
+
+    def note_stopped(self, entry: Entry) -> None:
+        """The plugin of a row disposed itself."""
+        entry.tree.source.program.append(Operation("stop", entry.id))
+        self.add(entry.tree)
+
+    def add(self, tree: Tree) -> None:
+        """Write what is due of a tree, once everything that runs now has added its changes."""
+        if tree not in self._due and any(not each.stays for each in tree.source.program):
+            self._due.add(tree)
+            self._loader.ctx.spawn(self._write_soon, tree, name=f"write {tree.source.shown}")
+
+    async def _write_soon(self, tree: Tree) -> None:
+        started: asyncio.Event | None = self._loader.ctx.get("bootAudited")
+        if started is not None:
+            await started.wait()  # a start that fails leaves the file as it was
+        try:
+            await self.write(tree)
+        except Exception as error:
+            self._loader.ctx.logger.error("%s; the change is in force and is written later", describe_error(error))
+
+    async def write(self, tree: Tree) -> None:
+        """Write what is due of a tree now. Raises what keeps it from being written."""
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(tree.lock)
+            self._due.discard(tree)
+            if tree.closed or not await self._write(tree):
+                return
+            # Equal to what runs, unless somebody else saved the file in between: then that edit is applied with it.
+            await self._loader.apply_reading(tree, tree.source.read(), turn)
+
+    async def finish(self, tree: Tree) -> None:
+        """Write what is due of a tree that is being closed. Raises what keeps it from being written."""
+        started: asyncio.Event | None = self._loader.ctx.get("bootAudited")
+        if started is None or started.is_set():
+            await self._write(tree)
+
+    async def _write(self, tree: Tree) -> bool:
+        """Write what belongs into files; whether anything was."""
+        source = tree.source
+        self._sort(tree)
+        due = [each for each in source.program if not each.stays]
+        for path, layer, change in ((source.path, "file", _changed), (source.sibling_path, "user", _patched)):
+            operations = [each for each in due if each.layer == layer]
+            if path is not None and operations:
+                warnings = await asyncio.to_thread(edit_rows, path, partial(change, tree, operations))
+                self._loader.warn(Problem(warning) for warning in warnings)
+        source.program = [each for each in source.program if not any(each is done for done in due)]
+        return bool(due)
+
+    def _sort(self, tree: Tree) -> None:
+        """Decide of each new operation whether it is written or stays in memory; a stop that is not written goes."""
+        source = tree.source
+        if tree.reading is None or all(each.stays for each in source.program):
+            return
+        own = _OwnRows(tree, source.read(texts=tree.reading.texts, program=False).composition)
+        writable = source.path is not None and tree.audited and not is_packaged(source.path)
+        for operation in source.program:
+            if not operation.stays and not (writable and own.include(operation)):
+                operation.stays = True
+                if writable and operation.kind != "stop":
+                    self._loader.warn([own.problem(operation)])
+        source.program = [each for each in source.program if not (each.kind == "stop" and each.stays)]
+
+
+def _changed(tree: Tree, operations: Sequence[Operation], rows: list[Any]) -> list[Any]:
+    """The rows of a tree's file with the operations applied."""
+    source = tree.source
+    if not rows and source.initial and source.path is not None and not source.path.exists():
+        rows = detach(source.initial)
+    composition = Composition(YamlList(rows))
+    for operation in operations:
+        if operation.kind == "stop":
+            operation = Operation("update", operation.id, {"disabled": True})
+        operation.apply(composition)
+    return composition.rows
+
+
+def _patched(_tree: Tree, operations: Sequence[Operation], items: list[Any]) -> list[Any]:
+    """The items of the patch file with those that the operations ask for."""
+    for operation in operations:
+        lay_over(items, operation.id, operation.row)
+    return items
+
+
+class _OwnRows:
+    """What of a composition the file itself says."""
+
+    def __init__(self, tree: Tree, composition: Composition) -> None:
+        self._tree = tree
+        self._origin = composition.origin
+        self._rows = {row_id: row for _, _, row, row_id in identified_rows(composition.rows)}
+        self._made: set[str] = set()
+
+    def include(self, operation: Operation) -> bool:
+        """Whether what the operation changes is said by the file that it would be written into."""
+        shown = {self._tree.source.shown}
+        if operation.layer == "user":
+            shown.add(show_path(self._tree.source.sibling_path or Path()))
+        if operation.parent is not None and not self._say(operation.parent, ["config"], shown):
+            return False
+        if operation.kind == "create":
+            self._made.add(operation.id)
+            return True
+        keys = {"update": operation.row, "stop": ["disabled"]}.get(operation.kind) or ()
+        return self._say(operation.id, keys, shown)
+
+    def _say(self, row_id: str, keys: Iterable[str], shown: set[str]) -> bool:
+        row = self._rows.get(row_id)
+        if row is None or row_id in self._made:  # or it left meanwhile: there is nothing to write
+            return True
+        origin = self._origin(row)
+        if origin is None or origin.source not in shown:
+            return False
+        for key in keys:
+            inner = [self._origin(each) for _, _, each in walk_rows(row.get(key))]
+            if any(each is None or not shown.issuperset([each.source, *each.patched_by]) for each in inner):
+                return False
+            if not shown.issuperset(origin.patched_by) and any(mark.file not in shown for mark in _marks(row, key)):
+                return False
+        return True
+
+    def problem(self, operation: Operation) -> Problem:
+        """That an operation is not written."""
+        keys = " and ".join(operation.row) if operation.kind == "update" else "the row"
+        message = f"{keys} is not said by this file alone; what the program changed is not written and ends with dsh"
+        return Problem(message, file=self._tree.source.shown, row=self._tree.prefix + operation.id)
+
+
+def _marks(row: YamlMap, key: str) -> Iterator[Mark]:
+    """The places of a key of a row and of everything in its value."""
+    if key in row.marks:
+        yield row.marks[key]
+    yield from _marks_inside(row.get(key))
+
+
+def _marks_inside(value: Any) -> Iterator[Mark]:
+    if isinstance(value, YamlMap):
+        yield from value.marks.values()
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _marks_inside(item)
