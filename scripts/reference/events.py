@@ -1,4 +1,4 @@
-"""The table of events, read from the sources: what each is called, how it is dispatched, who sends it and who listens."""
+"""The table of events, from the sources: what each is called, how it is dispatched, who sends it, who listens."""
 
 from __future__ import annotations
 
