@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dsh import __version__
 from dsh.cli.daemons import control_errors, home_folder
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -22,16 +23,19 @@ def attach(
 
     Ctrl-C stops the running turn, Ctrl-D detaches and the daemon goes on.
     """
-    import asyncio
+    from dsh.cli.first_line import first_line, opens_console
 
-    from dsh.interfaces.control.client import find_agent
+    with first_line(f"dsh {__version__}  attaching to {agent or 'the only agent'}", wanted=opens_console()):
+        import asyncio
 
-    with control_errors():
-        target = find_agent(home_folder(), agent)
-        from dsh.interfaces.control.remote import RemoteConsole
+        from dsh.interfaces.control.client import find_agent
 
-        try:
-            code = asyncio.run(RemoteConsole(target, tail).run())
-        except KeyboardInterrupt:
-            code = 130
+        with control_errors():
+            target = find_agent(home_folder(), agent)
+            from dsh.interfaces.control.remote import RemoteConsole
+
+            try:
+                code = asyncio.run(RemoteConsole(target, tail).run())
+            except KeyboardInterrupt:
+                code = 130
     raise typer.Exit(code)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsh import __version__
 from dsh.cli.output import fail, tell
 from dsh.cli.run import CONTROL, FORMATS
 
@@ -45,45 +45,48 @@ def resume(
 
     With a task it runs like `dsh exec`; without one like `dsh run`.
     """
-    from dsh.cli.host import default_config
-    from dsh.cli.last_line import last_line
-    from dsh.cli.session_place import sessions_of
-    from dsh.cli.sessions import find
+    from dsh.cli.first_line import first_line, opens_console
 
     if output not in FORMATS:
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
     if last and session is not None and task is None:  # `dsh resume --last TASK`
         session, task = None, session
-    interactive = task is None and output == "text" and sys.stdin.isatty() and sys.stdout.isatty()
-    with last_line(output, terminal=interactive) as line:
-        if last and session is not None:
-            fail("give a session or --last, not both", 2)
-        if not last and session is None:
-            fail("name a session, or use --last; `dsh sessions list` shows them", 2)
-        if at is not None and not fork:
-            fail("--at says where a copy ends and needs --fork", 2)
-        chosen = (config or default_config()).absolute()
-        patches = [path.absolute() for path in patch or ()]
-        root = sessions_of(chosen, patches, set_ or ())
-        entry = find(session, root, last=last)
-        if fork:
-            from dsh.cli.copies import copy_of
+    interactive = task is None and output == "text" and opens_console()
+    with first_line(f"dsh {__version__}  {session or 'the last session'}", wanted=interactive):
+        from dsh.cli.host import default_config
+        from dsh.cli.last_line import last_line
+        from dsh.cli.session_place import sessions_of
+        from dsh.cli.sessions import find
 
-            entry = copy_of(entry, root, at)
-        else:
-            _refuse_if_open(entry)
-        _enter(entry)
-        if task is not None:
-            from dsh.cli.exec import run_task
+        with last_line(output, terminal=interactive) as line:
+            if last and session is not None:
+                fail("give a session or --last, not both", 2)
+            if not last and session is None:
+                fail("name a session, or use --last; `dsh sessions list` shows them", 2)
+            if at is not None and not fork:
+                fail("--at says where a copy ends and needs --fork", 2)
+            chosen = (config or default_config()).absolute()
+            patches = [path.absolute() for path in patch or ()]
+            root = sessions_of(chosen, patches, set_ or ())
+            entry = find(session, root, last=last)
+            if fork:
+                from dsh.cli.copies import copy_of
 
-            code = run_task(line, chosen, task, patches, set_ or (), output, model, entry.id)
-        else:
-            code = _continue(line, entry, chosen, patches, set_ or [], output)
-        if code:
-            from dsh.cli.copies import after_damage
+                entry = copy_of(entry, root, at)
+            else:
+                _refuse_if_open(entry)
+            _enter(entry)
+            if task is not None:
+                from dsh.cli.exec import run_task
 
-            after_damage(entry)
-        raise typer.Exit(code)
+                code = run_task(line, chosen, task, patches, set_ or (), output, model, entry.id)
+            else:
+                code = _continue(line, entry, chosen, patches, set_ or [], output)
+            if code:
+                from dsh.cli.copies import after_damage
+
+                after_damage(entry)
+            raise typer.Exit(code)
 
 
 def _refuse_if_open(entry: StoredSession) -> None:

@@ -1,12 +1,12 @@
 """``dsh run``: load the plugin graph, start its agents, follow edits until told to stop."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dsh import __version__
 from dsh.cli.output import fail
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -40,31 +40,35 @@ def run(
 
     On a terminal a console opens; without one this is a daemon until a signal.
     """
-    from dsh.cli.host import Launch, default_config
-    from dsh.cli.host import run as host
-    from dsh.cli.last_line import last_line
+    from dsh.cli.first_line import first_line, opens_console
 
     if output not in FORMATS:
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
-    interactive = output == "text" and not exit_when_idle and sys.stdin.isatty() and sys.stdout.isatty()
-    with last_line(output, terminal=interactive) as line:
-        if prompt is not None and not prompt.strip():
-            fail("the prompt is empty", 2)
-        config = (file or default_config()).absolute()
-        patches = [path.absolute() for path in patch or ()]
-        enter_folder(cwd)
-        front: dict[str, Any]
-        if interactive:
-            front = {"id": "console", "name": "dsh-console", "config": {"agent": agent, "prompt": prompt}}
-        else:
-            config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
-            front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
-        launch = Launch(config, patches, set_ or (), [front], stdout=line.out, last_line=line)
-        launch.follow, launch.task = not no_watch, exit_when_idle
-        launch.defaults = [CONTROL]
-        if control_port is not None:
-            launch.values = {"controlPort": control_port}
-        raise typer.Exit(host(launch))
+    interactive = output == "text" and not exit_when_idle and opens_console()
+    composition = file or ("cordis.yml" if os.path.isfile("cordis.yml") else "the packaged composition")
+    with first_line(f"dsh {__version__}  {composition}", wanted=interactive):
+        from dsh.cli.host import Launch, default_config
+        from dsh.cli.host import run as host
+        from dsh.cli.last_line import last_line
+
+        with last_line(output, terminal=interactive) as line:
+            if prompt is not None and not prompt.strip():
+                fail("the prompt is empty", 2)
+            config = (file or default_config()).absolute()
+            patches = [path.absolute() for path in patch or ()]
+            enter_folder(cwd)
+            front: dict[str, Any]
+            if interactive:
+                front = {"id": "console", "name": "dsh-console", "config": {"agent": agent, "prompt": prompt}}
+            else:
+                config_ = {"output": output, "prompt": prompt, "agent": agent, "exitWhenIdle": exit_when_idle}
+                front = {"id": "event-stream", "name": "dsh-event-stream", "config": config_}
+            launch = Launch(config, patches, set_ or (), [front], stdout=line.out, last_line=line)
+            launch.follow, launch.task = not no_watch, exit_when_idle
+            launch.defaults = [CONTROL]
+            if control_port is not None:
+                launch.values = {"controlPort": control_port}
+            raise typer.Exit(host(launch))
 
 
 def enter_folder(cwd: Path | None) -> None:

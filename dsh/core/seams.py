@@ -1,13 +1,13 @@
-"""Abstract services that the spine reads but does not provide: settings, session persistence, approval.
+"""Abstract services that the spine reads but does not provide: settings, session persistence, approval, commands.
 
-They stand on this floor because ``dsh.core`` consumes them; their providers live higher up
-(``dsh.settings``, ``dsh.sessions``, ``dsh.policy``). Consumers work without any of them.
+They stand on this floor because ``dsh.core`` or plugins of any floor consume them; their providers live higher up
+(``dsh.settings``, ``dsh.sessions``, ``dsh.policy``, ``dsh.interfaces``). Consumers work without any of them.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from dsh.cordis import ConfigModel, Context, Service, Waterfall
@@ -231,6 +231,32 @@ class AgentDefaultModel(Service, name="agentDefaultModel"):
         """``{"provider", "model", "reasoningEffort"?}`` of the first usable candidate; ``None`` without one."""
 
 
+# -- commands -----------------------------------------------------------------------------------------------------
+
+
+class Commands(Service, name="commands"):
+    """What a person can type into a console as ``/name``. Provided while a console is open."""
+
+    @abstractmethod
+    def register(
+        self,
+        caller: Context,
+        name: str,
+        run: Callable[[str, Any], Any],
+        help: str,
+        complete: Callable[[str], Iterable[Any]] | None = None,
+        *,
+        argument: str = "",
+    ) -> Undo:
+        """Add ``/name`` for as long as the calling fiber lives.
+
+        ``run(argument, screen)`` gets what was typed behind the name and prints by ``screen.print(text)``; it may be
+        async, and what it raises is shown. ``help`` is one line, ``argument`` names what may follow (``"KEY VALUE"``).
+        ``complete(argument)`` answers words that may stand in the place of the last one. Providers mark their override
+        with ``@owned``. Raises ``HarnessError`` for a name that is malformed or taken.
+        """
+
+
 # -- approval -----------------------------------------------------------------------------------------------------
 
 ApprovalOutcome = Literal["allowed-once", "rejected", "cancelled", "unavailable"]
@@ -272,6 +298,7 @@ __all__ = [
     "Approval",
     "ApprovalOutcome",
     "ApprovalRequest",
+    "Commands",
     "SessionLocation",
     "SessionPersistence",
     "SessionSnapshot",

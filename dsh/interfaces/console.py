@@ -1,12 +1,12 @@
-"""A plain console for one agent: a prompt, the streamed answer, one line per tool call.
+"""The console of one terminal: talk to the agents of this process, watch them, change what runs.
 
 Row ``console``, mounted by ``dsh run`` on a terminal. Input is taken while a turn runs, too. Ctrl-C cancels the running
-turn, twice within two seconds leaves; Ctrl-D or ``/quit`` leaves.
+turn, twice within two seconds leaves; Ctrl-D or ``/quit`` leaves. Plugins add commands to the service ``commands``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,14 +16,16 @@ from dsh.core.agent_events import AgentError
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
 from dsh.core.session_store import SessionAppended, Sessions
+from dsh.llm.content import text_of
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
+from .commands import CommandTable, ConsoleCommands
 from .dialogue import Dialogue
-
-HELP = """\
-/agents   list them; /switch LABEL talks to another
-/quit     leave, as Ctrl-D does"""
+from .front import AgentLine, SettingLine, Waiting
+from .process import Process
+from .screen import PlainScreen
+from .terminal_lines import can_draw, typed_lines
 
 
 class Config(ConfigModel):
@@ -36,25 +38,32 @@ class Config(ConfigModel):
 
 def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop) -> None:
     """Open the console once the composition stands."""
-    console = Console(ctx, config, sessions, loop)
+    table = CommandTable()
+    console = Console(ctx, config, sessions, loop, table)
     ctx.on(SessionAppended, console.session_event)
     ctx.on(AgentError, console.agent_error)
     ctx.on("hmr/reload", console.reloaded)
     ctx.on("loader/refreshed", console.applied)
+    ctx.provide(ConsoleCommands(ctx, table))
     ctx.spawn(console.main, name="console", critical=True)
 
 
 class Console:
-    """The front of an agent of this process; see `dialogue.Front`."""
+    """The front of an agent of this process; see `front.Front`."""
 
-    def __init__(self, ctx: Context, config: Config, sessions: Sessions, loop: AgentLoop) -> None:
+    def __init__(
+        self, ctx: Context, config: Config, sessions: Sessions, loop: AgentLoop, commands: CommandTable
+    ) -> None:
         self._ctx = ctx
         self._config = config
         self._sessions = sessions
         self._loop = loop
         self._agent: Agent | None = None
+        self._process = Process(ctx, loop)
         self._exit: Callable[[int], None] = ctx.get("appExit")
-        self._dialogue = Dialogue(self, HELP, self._leave)
+        self._dialogue = Dialogue(self, commands, ctx.get("dshHomePath"), self._leave)
+        if not can_draw():
+            self._dialogue.use(PlainScreen())
         self._transcript = self._dialogue.transcript
 
     async def main(self) -> None:
@@ -65,67 +74,115 @@ class Console:
             self._transcript.error(f'agent "{label}" did not start: {describe_error(error)}')
         for label, error in self._loop.configured.waiting():
             self._transcript.error(f'agent "{label}" waits: {describe_error(error)}')
-        self._select(self._config.agent)
+        self._agent = self._process.find(self._config.agent)
         if self._agent is None:
-            self._transcript.error("no agent to talk to: add one under agent-loop.config.agents")
+            wanted = "" if self._config.agent is None else f' "{self._config.agent}"'
+            self._transcript.error(f"no agent{wanted} to talk to: add one under agent-loop.config.agents")
             self._exit(1)
             return
-        self._greet(self._agent)
+        self._greet(self._agent, self._config.tail)
         give_back = self._ctx.get("takeInterrupts")(self._dialogue.interrupt)
         try:
             prompted: dict[str, int] = self._ctx.get("prompted")
             if self._config.prompt is not None and not prompted:  # an edit may restart this row
                 prompted[self._agent.id] = len(self._agent.session.events)
-                self._transcript.note(f"> {self._config.prompt}")
                 await self._dialogue.submit(self._config.prompt)
-            await self._dialogue.run()
+            await self._dialogue.run(None if can_draw() else typed_lines())
         finally:
             give_back()
         self._exit(0)
 
     def _leave(self, in_turn: bool) -> None:
-        if in_turn:
-            self._exit(130)
+        self._exit(130 if in_turn else 0)
         self._dialogue.prompt_line.leave()
 
     # -- the agent ------------------------------------------------------------------------------------------------
 
     @property
+    def agent(self) -> Agent:
+        """The one that is talked to."""
+        assert self._agent is not None
+        return self._agent
+
+    @property
     def running(self) -> bool:
         return self._agent is not None and self._agent.status == "running"
 
+    @property
+    def folder(self) -> str:
+        return self._process.folder(self.agent)
+
     async def submit(self, text: str, *, steer: bool) -> None:
-        agent = self._agent
-        assert agent is not None
+        agent = self.agent
         message = create_user_message(text)
         agent.steer(message) if steer else agent.followup(message)
         with suppress(Exception):  # a log that cannot be written fails the turn too, and that is shown
             await self._sessions.flush(agent.session)
 
     def cancel(self, *, keep_queue: bool) -> None:
-        if self._agent is not None:
-            self._agent.cancel({"kind": "user"}, keep_inbox=keep_queue)
+        self.agent.cancel({"kind": "user"}, keep_inbox=keep_queue)
 
-    def command(self, name: str, argument: str) -> bool:
-        if name == "/agents":
-            for label, session_id in self._loop.configured.sessions():
-                here = "*" if self._agent is not None and self._agent.id == session_id else " "
-                self._dialogue.prompt_line.print(f"{here} {label}  {session_id}")
-        elif name == "/switch":
-            self._select(argument)
-        else:
-            return False
-        return True
+    def queue(self) -> Sequence[Waiting]:
+        if self._agent is None:
+            return ()
+        inbox = self._agent.inbox
+        pending = [(message, True) for message in inbox.next_step] + [(message, False) for message in inbox.next_turn]
+        return [
+            Waiting(message["id"], text_of(message["content"]), steer)
+            for message, steer in pending
+            if message["source"]["kind"] == "user"
+        ]
 
-    def _select(self, label: str | None) -> None:
-        configured = self._loop.configured
-        for name, _ in configured.sessions():
-            if label in (None, name) and configured.agent(name) is not None:
-                self._agent = configured.agent(name)
-                return
-        if label is not None:
-            known = ", ".join(name for name, _ in configured.sessions()) or "(none)"
-            self._transcript.error(f'no agent "{label}"; agents: {known}')
+    async def take_back(self, message_id: str) -> bool:
+        return self.agent.inbox.remove(message_id)
+
+    async def agents(self) -> Sequence[AgentLine]:
+        return self._process.agents(self.agent.id)
+
+    def agent_names(self) -> Sequence[str]:
+        return [each.label or each.session_id for each in self._process.agents("")]
+
+    async def switch(self, name: str) -> None:
+        self._talk_to(self._process.named(name))
+
+    async def fork(self) -> str:
+        agent = await self._process.fork(self.agent)
+        self._talk_to(agent)
+        return agent.id
+
+    def _talk_to(self, agent: Agent) -> None:
+        if agent is not self._agent:
+            self._agent = agent
+            self._greet(agent, TAIL)
+
+    # -- the process ----------------------------------------------------------------------------------------------
+
+    async def settings(self) -> Sequence[SettingLine]:
+        return self._process.settings()
+
+    def known_settings(self) -> Sequence[SettingLine]:
+        return self._process.settings()
+
+    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
+        return await self._process.set_setting(key, value)
+
+    async def unset_setting(self, key: str) -> None:
+        await self._process.unset_setting(key)
+
+    async def config_text(self) -> str:
+        return self._process.config_text()
+
+    def known_config(self) -> Sequence[SettingLine]:
+        return self._process.config_keys()
+
+    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
+        return await self._process.edit_config(key, value)
+
+    async def picture(self) -> Mapping[str, Any]:
+        return self._process.picture()
+
+    async def usage(self) -> Mapping[str, Any]:
+        return self._process.usage(self.agent)
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
@@ -147,8 +204,15 @@ class Console:
         """An edit of the configuration is in force."""
         self._transcript.note(f"config applied: {', '.join(event.rows) or 'no row changed'}")
 
-    def _greet(self, agent: Agent) -> None:
+    def _greet(self, agent: Agent, tail: int) -> None:
+        label = next((each.label for each in self._process.agents("") if each.session_id == agent.id), None)
+        past = ((event.type, event.data) for event in agent.session.events)
+        self._transcript.follow(label or agent.id, past, lambda: self._loop.max_parallel_tool_calls)
         self._transcript.note(f"session {agent.id}; /help for commands")
         shown = [e for e in agent.session.events if e.type in ("user/message", "assistant/message")]
-        for event in shown[-self._config.tail :] if self._config.tail else ():
+        for event in shown[-tail:] if tail else ():
             self._transcript.message(event.type, event.data)
+
+
+TAIL = 6
+"""Earlier messages that are shown when one comes to talk to another agent."""

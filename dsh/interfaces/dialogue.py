@@ -5,101 +5,144 @@ The same for an agent of this process (`console`) and for one of a daemon (`cont
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from typing import Final, Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Final
 
+from dsh.cordis import describe_error
+from dsh.cordis.nearest import did_you_mean
+
+from .builtin_commands import built_in
+from .commands import Command, CommandTable
+from .completion import Completion
+from .front import Front, Waiting
+from .history import InputHistory
 from .prompt_line import PromptLine
 from .screen import Screen
+from .terminal_text import printable
 from .transcript import Transcript
 
 LEAVE_SECONDS: Final = 2.0
 STEER: Final = "!"
 """A line that begins with this goes into the running turn."""
 
-HELP: Final = """\
-TEXT      a prompt; while the agent works it waits for its turn
-!TEXT     into the running turn, at its next step; also /steer TEXT
-/cancel   stop the turn and drop what waits; Ctrl-C drops nothing"""
+SHOWN_WAITING: Final = 4
+"""Waiting prompts that are shown above the input line."""
 
-
-class Front(Protocol):
-    """The agent at the other end."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it is in a turn."""
-
-    async def submit(self, text: str, *, steer: bool) -> None:
-        """Give it a prompt. Raises for one that it did not get."""
-
-    def cancel(self, *, keep_queue: bool) -> None:
-        """Stop its turn."""
-
-    def command(self, name: str, argument: str) -> bool:
-        """Run a command that only this front has; False when there is none of that name."""
+HISTORY_FILE: Final = "history"
 
 
 class Dialogue:
-    """Reads lines and acts on them. help: what the front's own commands do. left: called when the person leaves by
-    Ctrl-C, with whether a turn was running."""
+    """Reads lines and acts on them.
 
-    def __init__(self, front: Front, help: str, left: Callable[[bool], None]) -> None:
+    table: the commands it knows; home: where what was typed is kept; left: called when the person leaves by Ctrl-C,
+    with whether a turn was running.
+    """
+
+    def __init__(self, front: Front, table: CommandTable, home: Path | None, left: Callable[[bool], None]) -> None:
         self._front = front
-        self._help = help
+        self._table = table
         self._left = left
         self._last_interrupt = 0.0
         self._cancelling = False
+        self._leaving = False
+        self._sending: list[str] = []
+        self._cancel_sent = False
+        self._command: asyncio.Future[None] | None = None
         self.prompt_line = PromptLine(self.interrupt)
+        self.prompt_line.waiting = self._waiting_rows
+        self.prompt_line.completion = Completion(table, lambda: front.folder)
+        self.prompt_line.history = InputHistory(home / HISTORY_FILE) if home is not None else None
+        self.screen: Screen = self.prompt_line
         self.transcript = Transcript(self.prompt_line)
+        self.transcript.reasoning_hint = "; Ctrl-O shows it"
         self.prompt_line.region = self.transcript
+        self.prompt_line.keys |= {
+            "escape up": self.edit_last,
+            "c-o": lambda: self.transcript.expand("reasoning"),
+            "c-t": lambda: self.transcript.expand("tool"),
+        }
+        for command in built_in(front, self):
+            table.add(command)
+
+    @property
+    def commands(self) -> Sequence[Command]:
+        """What can be typed behind a `/`."""
+        return self._table.all()
 
     def use(self, screen: Screen) -> None:
         """Show the conversation elsewhere: without a terminal."""
+        self.screen = screen
         self.transcript = Transcript(screen)
 
     async def run(self, lines: AsyncGenerator[str, None] | None = None) -> None:
         """Until the person leaves."""
-        async with aclosing(self.prompt_line.lines() if lines is None else lines) as typed:
+        async with aclosing(self._typed() if lines is None else lines) as typed:
             async for text in typed:
-                if text in ("/quit", "/exit"):
+                await self._act(text)
+                if self._leaving:
                     return
+
+    def quit(self) -> None:
+        """Leave once what runs now has been acted on."""
+        self._leaving = True
+
+    async def _typed(self) -> AsyncGenerator[str, None]:
+        """What is typed. While one line is acted on the next ones wait, and can be called back by Ctrl-C."""
+        async with aclosing(self.prompt_line.lines()) as typed:
+            async for text in typed:
                 if text.startswith("/"):
-                    await self._command(text)
-                elif text.startswith(STEER):
-                    await self.submit(text[len(STEER) :].strip(), steer=True, typed=text)
-                elif text:
-                    await self.submit(text)
+                    self.prompt_line.print(self.prompt_line.style("1", f"> {printable(text.strip())}"))
+                yield text
+
+    async def _act(self, text: str) -> None:
+        if text.startswith("/"):
+            await self._run_command(text.strip())
+        elif text.startswith(STEER):
+            await self.submit(text[len(STEER) :].strip(), steer=True, typed=text)
+        else:
+            await self.submit(text.strip())
 
     async def submit(self, text: str, *, steer: bool = False, typed: str | None = None) -> None:
         """Give the agent a prompt; one that it cannot take is offered again."""
         if not text:
             return
-        busy = self._front.running
-        if not busy:  # it stands right above; one that waits is shown again when its turn comes
-            self.transcript.typed.append(text)
+        self._sending.append(text)
+        self.screen.changed()
         try:
             await self._front.submit(text, steer=steer)
         except Exception as error:
-            if text in self.transcript.typed:  # unless a prompt of the same text came by meanwhile
-                self.transcript.typed.remove(text)
-            self.transcript.error(str(error) or type(error).__name__)
+            self.transcript.error(describe_error(error))
             self.prompt_line.give_back(typed or text)
-            return
-        if busy and not steer:
-            self.transcript.note(f"waits for its turn; {STEER}TEXT steers the running one")
+        else:
+            if self._cancel_sent:  # by a Ctrl-C that came before it was there
+                self._front.cancel(keep_queue=True)
+        finally:
+            self._sending.remove(text)
+            self._cancel_sent = False
+            self.screen.changed()
+
+    # -- Ctrl-C ---------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> bool:
         """Ctrl-C: stop the turn; twice in a moment: leave. False when it was meant for nothing of that."""
-        running, again = self._front.running, self._interrupted_twice()
+        running, again = self._front.running or bool(self._sending), self._interrupted_twice()
         if again:
             self._left(running or self._cancelling)
+            return True
+        if self._command is not None:
+            self._command.cancel()
             return True
         self._cancelling = running
         if running:
             self.transcript.note("cancelling; Ctrl-C again leaves", "33")
-            self._front.cancel(keep_queue=True)
+            self._cancel_sent = bool(self._sending)
+            if self._front.running:
+                self._front.cancel(keep_queue=True)
         else:
             self.transcript.note("press Ctrl-C again to leave")
         return running
@@ -110,12 +153,76 @@ class Dialogue:
         self._last_interrupt = now
         return twice
 
-    async def _command(self, text: str) -> None:
-        name, _, argument = text.partition(" ")
-        if name == "/cancel":
-            self._front.cancel(keep_queue=False)
-        elif name == "/steer":
-            await self.submit(argument.strip(), steer=True, typed=text)
-        elif not self._front.command(name, argument.strip()):
-            for line in f"{HELP}\n{self._help}".split("\n"):
-                self.transcript.note(line)
+    # -- the queue ------------------------------------------------------------------------------------------------
+
+    def _waiting_rows(self) -> list[str]:
+        """What stands right above the input line: prompts that wait, the next one first, and those on their way."""
+        waiting = self._front.queue()
+        known = {each.text for each in waiting}
+        rows = [f"{'steers' if each.steer else 'waits'}: {each.text}" for each in waiting]
+        rows += [f"sending: {text}" for text in self._sending if text not in known]
+        if len(rows) > SHOWN_WAITING:
+            rows[SHOWN_WAITING - 1 :] = [f"and {len(rows) - SHOWN_WAITING + 1} more"]
+        if waiting:
+            rows.append(f"{STEER}TEXT steers the running turn; Alt-Up or /queue edits what waits")
+        return rows
+
+    def edit_last(self) -> None:
+        """Take the last waiting prompt back into the input line."""
+        waiting = self._front.queue()
+        if waiting and not self.prompt_line.typed:
+            self.start_command(self.edit_waiting(waiting[-1]))
+
+    async def edit_waiting(self, prompt: Waiting) -> None:
+        """Take a waiting prompt back into the input line."""
+        if await self._front.take_back(prompt.id):
+            self.prompt_line.give_back(f"{STEER}{prompt.text}" if prompt.steer else prompt.text)
+        else:
+            self.transcript.error("its turn has begun already")
+
+    # -- commands -------------------------------------------------------------------------------------------------
+
+    def start_command(self, work: object) -> asyncio.Future[None]:
+        """Run what a key asks for; it is cancelled by Ctrl-C, and what it raises is shown."""
+
+        async def run() -> None:
+            try:
+                if inspect.isawaitable(work):
+                    await work
+            except asyncio.CancelledError:
+                self.transcript.note("cancelled", "33")
+            except Exception as error:
+                self.transcript.error(describe_error(error))
+
+        task = asyncio.ensure_future(run())
+        self._command = task
+
+        def ended(done: asyncio.Future[None]) -> None:
+            if self._command is done:
+                self._command = None
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _run_command(self, text: str) -> None:
+        name, _, argument = text[1:].partition(" ")
+        command = self._table.get(name)
+        if command is None:
+            known = [each.name for each in self._table.all()]
+            hint = did_you_mean(name, known).replace('"', '"/', 1)
+            self.transcript.error(f'there is no command "/{name}"{hint}; /help lists them')
+            return
+        try:
+            work = command.run(argument.strip(), self.screen)
+        except Exception as error:
+            self.transcript.error(describe_error(error))
+            return
+        if inspect.isawaitable(work):
+            task = self.start_command(work)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                raise

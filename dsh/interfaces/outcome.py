@@ -85,6 +85,24 @@ def outcome_from(session_id: str, events: Iterable[SessionEvent]) -> Outcome:
     return outcome
 
 
+def usage_of(events: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """``{turns, usage: {name: tokens}}`` of the events of a session, given as type and data."""
+    turns = 0
+    samples: dict[tuple[int, int], Mapping[str, int]] = {}
+    for kind, data in events:
+        if kind == "assistant/chunk" and data["chunk"]["type"] == "usage":
+            samples[data["turn"], data["step"]] = data["chunk"]["usage"]
+        elif kind == "assistant/message" and "usage" in data:
+            samples[data["turn"], data["step"]] = data["usage"]
+        elif kind == "turn/end":
+            turns += 1
+    usage: dict[str, int] = {}
+    for sample in samples.values():
+        for name, count in sample.items():
+            usage[name] = usage.get(name, 0) + count
+    return {"turns": turns, "usage": usage}
+
+
 def unended(session: Session, from_seq: int, why: str) -> Outcome:
     """The outcome of a run that is left although its turn, aborted for the reason `why`, has not ended."""
     outcome = outcome_of(session, from_seq)

@@ -5,141 +5,170 @@ What is still going on, its live region, is drawn as part of the prompt; what is
 
 from __future__ import annotations
 
+import asyncio
+import io
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
-from .screen import Region
+from .terminal_modes import hold_keys
 from .terminal_text import Style
 
 if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
+    from .completion import Completion
+    from .history import InputHistory
+    from .prompt_app import PromptApp
+    from .screen import Region
 
 
 class PromptLine:
-    """A screen with an input line. interrupted: called for each Ctrl-C; True when it needs no further answer."""
+    """A screen with an input line. interrupted: called for each Ctrl-C; True when it needs no further answer.
+
+    ``waiting``: rows that say what waits, drawn above the input; ``keys``: what further keys do, by prompt_toolkit's
+    names; ``history`` and ``completion`` may be left out.
+    """
+
+    live = True
 
     def __init__(self, interrupted: Callable[[], bool]) -> None:
         self.style = Style(sys.stdout)
-        self._interrupted = interrupted
-        self._stream = sys.stdout
-        self._session: PromptSession[str] | None = None
+        self.interrupted = interrupted
         self.region: Region | None = None
+        self.waiting: Callable[[], Sequence[str]] = tuple
+        self.keys: dict[str, Callable[[], None]] = {}
+        self.history: InputHistory | None = None
+        self.completion: Completion | None = None
+        self._stream = sys.stdout
+        self._app: PromptApp | None = None
         self._default = ""
 
     # -- output ---------------------------------------------------------------------------------------------------
 
     @property
-    def live(self) -> bool:
-        """See `Screen`."""
-        return True
-
-    @property
     def width(self) -> int:
         """See `Screen`."""
-        if self._session is not None:
-            return self._session.app.output.get_size().columns
+        if self._app is not None:
+            return self._app.output.get_size().columns
         return shutil.get_terminal_size().columns
 
     def print(self, text: str) -> None:
         """See `Screen`."""
-        app = self._session.app if self._session is not None else None
-        if app is None or not app.is_running:
+        if self._app is not None:
+            self._app.print(text)
+        else:
             self._stream.write(text + "\n")
             self._stream.flush()
-            return
-        # Without leaving the raw mode in which keys are read: one typed meanwhile must not become a signal.
-        app.renderer.erase()
-        app.output.write_raw((text + "\n").replace("\n", "\r\n"))
-        app.output.flush()
-        app.renderer.reset()
-        app.invalidate()
 
     def write(self, text: str) -> None:
         """See `Screen`."""
 
     def changed(self) -> None:
         """See `Screen`."""
-        if self._session is not None and self._session.app.is_running:
-            self._session.app.invalidate()
+        if self._app is not None:
+            self._app.app.invalidate()
 
     # -- input ----------------------------------------------------------------------------------------------------
 
     async def lines(self) -> AsyncGenerator[str, None]:
-        """What is typed, line by line, until Ctrl-D or `leave`."""
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.patch_stdout import patch_stdout
+        """What is typed and sent, as it was typed, until Ctrl-D or `leave`."""
+        from .prompt_app import PromptApp
 
-        session: PromptSession[str] = PromptSession(message=self._message, key_bindings=self._keys())
-        session.app.min_redraw_interval = 0.03
-        self._session = session
+        sent: asyncio.Queue[str | None] = asyncio.Queue()
+        self._app = app = PromptApp(self, sent.put_nowait)
+        app.buffer.insert_text(self._default)
+        give_back = hold_keys()
+        running = asyncio.create_task(app.run(), name="prompt line")
+        running.add_done_callback(lambda _: sent.put_nowait(None))
         try:
-            with _kept_input(session.app.input.fileno()), patch_stdout(raw=True):
-                while True:
-                    default, self._default = self._default, ""
-                    yield (await session.prompt_async(default=default, handle_sigint=False)).strip()
-        except EOFError:
-            return
+            with _above(self):
+                while (text := await sent.get()) is not None:
+                    yield text
+                await running
         finally:
-            self._session = None
+            app.leave()
+            try:
+                await asyncio.wait({running})
+            finally:
+                self._app = None
+                give_back()
 
     def give_back(self, text: str) -> None:
-        """Put a line that could not be used in front of the person again."""
-        self._default = text
+        """Put a text that could not be used in front of the person again, before what is typed by now."""
+        if self._app is None:
+            self._default = text
+            return
+        buffer = self._app.buffer
+        buffer.text = text if not buffer.text else f"{text}\n{buffer.text}"
+        buffer.cursor_position = len(buffer.text)
 
-    def leave(self) -> bool:
-        """End `lines`; False when that cannot be, for no prompt is there just now."""
-        if self._session is None or not self._session.app.is_running:
-            return False
-        self._session.app.exit(exception=EOFError)
-        return True
+    @property
+    def typed(self) -> str:
+        """What stands in the input line."""
+        return "" if self._app is None else self._app.buffer.text
 
-    def _keys(self) -> Any:
-        from prompt_toolkit.key_binding import KeyBindings
+    def leave(self) -> None:
+        """End `lines`."""
+        if self._app is not None:
+            self._app.leave()
 
-        keys = KeyBindings()
 
-        @keys.add("c-c")
-        def interrupt(event: Any) -> None:
-            buffer = event.app.current_buffer
-            if buffer.text and not self._interrupted():
-                buffer.reset()
-            elif not buffer.text:
-                self._interrupted()
+class _Above(io.TextIOBase):
+    """Takes the place of a standard stream: whole lines written to it, by any thread, appear above the prompt."""
 
-        return keys
+    def __init__(self, stream: TextIO, show: Callable[[str], None]) -> None:
+        self._stream = stream
+        self._show = show
+        self._open = ""
+        self._lock = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
-    def _message(self) -> Any:
-        """The prompt, below the live region; that one is left out of what a sent line leaves behind."""
-        from prompt_toolkit.application import get_app
-        from prompt_toolkit.formatted_text import ANSI, to_formatted_text
+    def write(self, text: str) -> int:
+        with self._lock:
+            lines, newline, rest = text.rpartition("\n")
+            if not newline:
+                self._open += text
+                return len(text)
+            lines, self._open = self._open + lines, rest
+        if threading.get_ident() == self._thread:
+            self._show(lines)
+        else:
+            self._loop.call_soon_threadsafe(self._show, lines)
+        return len(text)
 
-        app = get_app()
-        if self.region is None or app.is_done:
-            return "> "
-        rows = self.region.live(max(1, app.output.get_size().columns - 1))
-        return [*to_formatted_text(ANSI("".join(row + "\n" for row in rows))), ("", "> ")]
+    def rest(self) -> str:
+        """The line that was begun and not ended."""
+        return self._open
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """As of the stream it stands for."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """As of the stream it stands for."""
+        return self._stream.errors
 
 
 @contextmanager
-def _kept_input(fd: int) -> Iterator[None]:
-    """A terminal that keeps what is typed between two prompts for the next one; Ctrl-C stays a signal there.
-
-    In its usual mode it would show that text itself, and throw it away at a Ctrl-C.
-    """
-    import termios
-
-    try:
-        before = termios.tcgetattr(fd)
-    except termios.error:  # no terminal
-        yield
-        return
-    kept = termios.tcgetattr(fd)
-    kept[3] = kept[3] & ~(termios.ICANON | termios.ECHO) | termios.NOFLSH
-    termios.tcsetattr(fd, termios.TCSANOW, kept)
+def _above(line: PromptLine) -> Iterator[None]:
+    out, err = sys.stdout, sys.stderr
+    ours = [_Above(out, line.print), _Above(err, line.print)]
+    sys.stdout, sys.stderr = ours
     try:
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)
+        sys.stdout, sys.stderr = out, err
+        for each in ours:
+            if rest := each.rest():
+                line.print(rest)

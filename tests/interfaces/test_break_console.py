@@ -8,7 +8,7 @@ import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
-from tests.interfaces.test_console import console
+from tests.interfaces.terminal import console
 
 
 @pytest.fixture

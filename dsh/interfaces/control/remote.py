@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
+from ..commands import CommandTable
 from ..dialogue import Dialogue
+from ..front import AgentLine, SettingLine, Waiting
 from ..screen import PlainScreen
-from ..stdin import stdin_chunks
+from ..terminal_lines import can_draw, typed_lines
 from .client import (
     ANSWER_SECONDS,
     REQUEST_SECONDS,
@@ -28,50 +30,54 @@ from .client import (
     still_there,
 )
 from .following import Progress
-from .run_folder import Entry
+from .remote_process import EVENT_PAGE, RemoteProcess
+from .run_folder import Entry, working_folder
 
-HELP: Final = """\
-/queue    what waits
-/quit     detach, as Ctrl-D does: the daemon goes on"""
 LOOK_BACK: Final = 2000
 """Events before the end of the log among which earlier messages are looked for first."""
 
-EVENT_PAGE: Final = 5000
-
 
 class RemoteConsole:
-    """Shows one agent's session and sends what is typed; see `dialogue.Front`."""
+    """Shows one agent's session and sends what is typed; see `front.Front`."""
 
     def __init__(self, target: Target, tail: int) -> None:
         self._target = target
         self._tail = tail
         self._path = target.path()
         self.running = target.agent["status"] == "running"
-        self._waiting: list[str] = []
+        self._waiting: list[Waiting] = []
         self._over: str | None = None
         self._progress = Progress(target.session_id, -1)
         self._jobs: set[asyncio.Task[None]] = set()
         self._entry = target.daemon.entry
         self._http = _client(self._entry)
         self._talking: asyncio.Task[None] | None = None
-        self._dialogue = Dialogue(self, HELP, self._leave)
+        self._stream: asyncio.Task[bool] | None = None
+        self._stays = asyncio.Event()
+        self._stays.set()
+        home = Path(self._entry.path).parent.parent
+        self._process = RemoteProcess(self._request, home)
+        self._dialogue = Dialogue(self, CommandTable(), home, self._leave)
         self._terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        if not self._terminal:
+        self._draws = can_draw()
+        if not self._draws:
             self._dialogue.use(PlainScreen())
 
     async def run(self) -> int:
         """Until the person detaches (0) or the daemon ends (1)."""
         transcript = self._dialogue.transcript
         try:
+            transcript.follow(self._target.name)
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
             self._progress.after = await self._past()
             watching = asyncio.create_task(self._watch(), name="attach: events")
             self._talking = talking = asyncio.create_task(self._talk(), name="attach: input")
+            if self._draws:
+                self._start(self._process.look_around())
             if self._terminal:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._dialogue.interrupt)
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
             if not talking.done():
-                self._dialogue.prompt_line.leave()
                 talking.cancel()
             elif not self._terminal and not talking.cancelled() and talking.exception() is None:
                 await self._until_quiet(watching)
@@ -94,11 +100,11 @@ class RemoteConsole:
         return 0
 
     def _leave(self, _: bool) -> None:
-        if not self._dialogue.prompt_line.leave() and self._talking is not None:
-            self._talking.cancel()  # in the middle of sending something
+        if self._talking is not None:
+            self._talking.cancel()  # also in the middle of sending something
 
     async def _talk(self) -> None:
-        await self._dialogue.run(None if self._terminal else _typed_lines())
+        await self._dialogue.run(None if self._draws else typed_lines())
 
     async def _until_quiet(self, watching: asyncio.Task[None]) -> None:
         """Without a terminal the end of the input is the end of the questions, not of the answers."""
@@ -153,8 +159,16 @@ class RemoteConsole:
         """Show frames until the daemon ends; a stream that is cut before is taken up again."""
         name = self._target.daemon.name
         while True:
+            await self._stays.wait()
+            self._stream = stream = asyncio.create_task(self._subscribe(), name="attach: stream")
             try:
-                if await self._subscribe():
+                await asyncio.wait({stream})
+            finally:
+                stream.cancel()
+            if stream.cancelled():
+                continue  # by `switch`
+            try:
+                if stream.result():
                     continue
             except DaemonGoneError:
                 pass  # perhaps: the connection is
@@ -197,8 +211,13 @@ class RemoteConsole:
             if frame["status"] == "closed":
                 transcript.note("the session was closed in its daemon", "33")
         elif kind == "session/queue":
-            messages = [*frame["nextTurn"], *frame["nextStep"]]
-            self._waiting = ["".join(b.get("text", "") for b in message["content"]) for message in messages]
+            pending = [(each, True) for each in frame["nextStep"]] + [(each, False) for each in frame["nextTurn"]]
+            self._waiting = [
+                Waiting(message["id"], "".join(block.get("text", "") for block in message["content"]), steer)
+                for message, steer in pending
+                if message["source"]["kind"] == "user"
+            ]
+            self._dialogue.screen.changed()
         elif kind == "host/agent-error" and frame["step"] == 0:
             transcript.error(frame["message"])
 
@@ -215,20 +234,103 @@ class RemoteConsole:
             except Exception as error:
                 self._dialogue.transcript.error(str(error))
 
-        job = asyncio.create_task(ask(), name="attach: cancel")
+        self._start(ask())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        job = asyncio.create_task(work, name="attach: request")
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    def command(self, name: str, argument: str) -> bool:
-        if name != "/queue":
+    def queue(self) -> Sequence[Waiting]:
+        return self._waiting
+
+    async def take_back(self, message_id: str) -> bool:
+        try:
+            await self._ask("DELETE", f"/queue/{message_id}")
+        except ControlError as error:
+            if error.code != "NOT_WAITING":
+                raise
             return False
-        for text in self._waiting or ["nothing waits"]:
-            self._dialogue.transcript.note(text)
         return True
 
+    @property
+    def folder(self) -> str:
+        return str(self._target.agent.get("cwd") or working_folder())
+
+    async def agents(self) -> Sequence[AgentLine]:
+        return await self._process.agents(self._target.session_id)
+
+    def agent_names(self) -> Sequence[str]:
+        return [each.label or each.session_id for each in self._process.agents_known]
+
+    async def switch(self, name: str) -> None:
+        """Follow another agent. Where that cannot be, all stays as it was."""
+        before, progress = self._target, self._progress
+        agent = await self._process.named(name)
+        if agent["sessionId"] == before.session_id:
+            return
+        self._stays.clear()
+        if self._stream is not None:
+            self._stream.cancel()
+        try:
+            self._go_to(Target(before.daemon, agent))
+            self._dialogue.transcript.follow(self._target.name)
+            self._dialogue.transcript.note(f"now with {self._target.name}, session {self._target.session_id}")
+            self._progress = Progress(self._target.session_id, await self._past())
+        except BaseException:
+            self._go_to(before)
+            self._progress = progress
+            raise
+        finally:
+            self._stays.set()
+
+    def _go_to(self, target: Target) -> None:
+        self._target = target
+        self._path = target.path()
+        self.running = target.agent["status"] == "running"
+        self._waiting = []
+
+    async def fork(self) -> str:
+        session_id = await self._process.fork(self._target.session_id)
+        await self.switch(session_id)
+        return session_id
+
+    # -- the daemon -----------------------------------------------------------------------------------------------
+
+    async def settings(self) -> Sequence[SettingLine]:
+        return await asyncio.to_thread(self._process.settings)
+
+    def known_settings(self) -> Sequence[SettingLine]:
+        return self._process.settings()
+
+    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
+        return await self._process.set_setting(key, value)
+
+    async def unset_setting(self, key: str) -> None:
+        await self._process.unset_setting(key)
+
+    async def config_text(self) -> str:
+        return await self._process.config_text()
+
+    def known_config(self) -> Sequence[SettingLine]:
+        return self._process.config_known
+
+    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
+        return await self._process.edit_config(key, value)
+
+    async def picture(self) -> Mapping[str, Any]:
+        return await self._process.picture()
+
+    async def usage(self) -> Mapping[str, Any]:
+        return await self._process.usage(self._target.session_id)
+
     async def _ask(self, method: str, rest: str, body: Any = None) -> Any:
+        """Ask about the session."""
+        return await self._request(method, self._path + rest, body)
+
+    async def _request(self, method: str, path: str, body: Any = None) -> Any:
         with explained(self._entry):
-            response = await self._http.request(method, self._path + rest, json=body)
+            response = await self._http.request(method, path, json=body)
         if response.is_error:
             raise refusal(response)
         try:
@@ -241,14 +343,3 @@ def _client(entry: Entry) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(uds=entry.socket, verify=False)
     limits = httpx.Timeout(REQUEST_SECONDS, connect=ANSWER_SECONDS)
     return httpx.AsyncClient(transport=transport, base_url="http://dsh", timeout=limits, trust_env=False)
-
-
-async def _typed_lines() -> AsyncGenerator[str, None]:
-    """Standard input without a terminal, line by line."""
-    rest = b""
-    async with aclosing(stdin_chunks()) as chunks:  # type: ignore[type-var]
-        async for chunk in chunks:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield line.decode("utf-8", "replace").strip()
-    yield rest.decode("utf-8", "replace").strip()

@@ -1,0 +1,216 @@
+"""The commands that every console has, over the same registry as those of plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import HarnessError
+from dsh.cordis.nearest import did_you_mean
+
+from .commands import Command, Suggestion
+from .setting_names import setting_keys, setting_values, value_of
+from .terminal_text import printable
+
+if TYPE_CHECKING:
+    from .dialogue import Dialogue
+    from .front import Front
+    from .screen import Screen
+
+KEYS = """\
+TEXT      a prompt; while the agent works it waits for its turn
+!TEXT     into the running turn, at its next step
+@PATH     names a file of the workspace, with completion
+Enter sends, Alt-Enter or Ctrl-J begins a new line, Tab completes, Up and Ctrl-R find what was typed before
+Ctrl-O shows the last reasoning, Ctrl-T the last tool result as a whole
+Ctrl-C stops the turn and drops nothing, twice it leaves; Ctrl-D leaves"""
+
+
+class CommandError(HarnessError):
+    """A command that was given something it cannot work with."""
+
+    code = "COMMAND"
+
+
+def built_in(front: Front, dialogue: Dialogue) -> Iterable[Command]:
+    """The console's own commands."""
+    own = _BuiltIn(front, dialogue)
+    return (
+        Command("help", own.help, "what can be typed here"),
+        Command("agents", own.agents, "list the agents"),
+        Command("switch", own.switch, "talk to another agent", "LABEL", own.complete_agent),
+        Command("queue", own.queue, "what waits; take one back", "[drop|edit N]", own.complete_queue),
+        Command("steer", own.steer, "into the running turn, as !TEXT", "TEXT"),
+        Command("cancel", own.cancel, "stop the turn and drop what waits"),
+        Command("fork", own.fork, "go on with a copy of this session"),
+        Command("usage", own.usage, "tokens this session has used"),
+        Command("settings", own.settings, "show or store your settings", "[KEY [VALUE]]", own.complete_setting),
+        Command("config", own.config, "show rows or edit cordis.yml", "[ROW[.KEY [VALUE]]]", own.complete_config),
+        Command("plugins", own.plugins, "the rows and their state", "[ROW]", own.complete_row),
+        Command("quit", own.quit, "leave, as Ctrl-D does"),
+        Command("exit", own.quit, ""),
+    )
+
+
+class _BuiltIn:
+    def __init__(self, front: Front, dialogue: Dialogue) -> None:
+        self._front = front
+        self._dialogue = dialogue
+
+    # -- the conversation -----------------------------------------------------------------------------------------
+
+    def help(self, argument: str, screen: Screen) -> None:
+        rows = [(f"/{each.name} {each.argument}".rstrip(), each.help) for each in self._dialogue.commands if each.help]
+        width = max(len(usage) for usage, _ in rows) + 2
+        lines = [f"{usage:<{width}}{help}" for usage, help in rows]
+        self._dialogue.transcript.note("\n".join([*KEYS.split("\n"), *lines]))
+
+    async def steer(self, argument: str, screen: Screen) -> None:
+        if not argument:
+            raise CommandError("/steer TEXT: say what the running turn is to take up")
+        await self._dialogue.submit(argument, steer=True, typed=f"/steer {argument}")
+
+    def cancel(self, argument: str, screen: Screen) -> None:
+        self._front.cancel(keep_queue=False)
+
+    async def fork(self, argument: str, screen: Screen) -> None:
+        session_id = await self._front.fork()
+        screen.print(f"now in {printable(session_id)}, a copy; /agents lists both")
+
+    def quit(self, argument: str, screen: Screen) -> None:
+        self._dialogue.quit()
+
+    async def queue(self, argument: str, screen: Screen) -> None:
+        waiting = self._front.queue()
+        what, _, number = argument.partition(" ")
+        if not argument:
+            rows = [f"{n}  {'steers: ' if each.steer else ''}{each.text}" for n, each in enumerate(waiting, 1)]
+            screen.print(printable("\n".join(rows or ["nothing waits"])))
+            return
+        if what not in ("drop", "edit") or not number.strip().isdecimal():
+            raise CommandError("/queue lists what waits; /queue drop N forgets one, /queue edit N takes it back here")
+        if not 1 <= int(number) <= len(waiting):
+            raise CommandError(f"nothing waits as number {number}; {len(waiting)} in the queue")
+        prompt = waiting[int(number) - 1]
+        if what == "edit":
+            await self._dialogue.edit_waiting(prompt)
+        elif not await self._front.take_back(prompt.id):
+            raise CommandError("its turn has begun already")
+
+    def complete_queue(self, argument: str) -> Iterable[str | Suggestion]:
+        if " " not in argument:
+            return ("drop", "edit")
+        return [Suggestion(str(n), each.text) for n, each in enumerate(self._front.queue(), 1)]
+
+    # -- agents ---------------------------------------------------------------------------------------------------
+
+    async def agents(self, argument: str, screen: Screen) -> None:
+        rows = []
+        for each in await self._front.agents():
+            here = "*" if each.here else " "
+            rows.append((f"{here} {each.label or '-'}", each.session_id, each.status, each.model or ""))
+        screen.print(table(rows) or "no agents")
+
+    async def switch(self, argument: str, screen: Screen) -> None:
+        if not argument:
+            raise CommandError("/switch LABEL: say whom you want to talk to; /agents lists them")
+        await self._front.switch(argument)
+
+    def complete_agent(self, argument: str) -> Iterable[str | Suggestion]:
+        return self._front.agent_names()
+
+    # -- settings and configuration -------------------------------------------------------------------------------
+
+    async def settings(self, argument: str, screen: Screen) -> None:
+        key, _, text = argument.partition(" ")
+        if text.strip():
+            if key == "unset":
+                await self._front.unset_setting(text.strip())
+                screen.print(printable(f"{text.strip()} is back to the row's value or the default"))
+                return
+            value = value_of(text)
+            warnings = await self._front.set_setting(key, value)
+            screen.print(printable("\n".join([f"{key} = {shown(value)}", *warnings])))
+            return
+        known = await self._front.settings()
+        found = [each for each in known if not key or each.key == key or each.key.startswith(f"{key}.")]
+        if not known:
+            raise CommandError("no row of this composition keeps settings (settings-file)")
+        if not found:
+            keys = [each.key for each in known]
+            raise CommandError(f'no setting "{key}"{did_you_mean(key, keys)}')
+        screen.print(table([(each.key, shown(each.value), each.layer) for each in found]))
+
+    def complete_setting(self, argument: str) -> Iterable[str | Suggestion]:
+        known = self._front.known_settings()
+        words = argument.split(" ")
+        if words[0] == "unset" and len(words) > 1:
+            return [Suggestion(each.key) for each in known if each.layer == "user"]
+        if len(words) > 1:
+            return setting_values(known, words[0])
+        return [*setting_keys(known), Suggestion("unset", "forget your value")]
+
+    async def config(self, argument: str, screen: Screen) -> None:
+        key, _, text = argument.partition(" ")
+        if text.strip():
+            value = value_of(text)
+            warnings = await self._front.edit_config(key, value)
+            screen.print(printable("\n".join([f"{key} = {shown(value)}", *warnings])))
+            return
+        from .config_text import part_of
+
+        screen.print(printable(part_of(await self._front.config_text(), key)))
+
+    def complete_config(self, argument: str) -> Iterable[str | Suggestion]:
+        known = self._front.known_config()
+        words = argument.split(" ")
+        return setting_values(known, words[0]) if len(words) > 1 else setting_keys(known)
+
+    # -- what runs ------------------------------------------------------------------------------------------------
+
+    async def plugins(self, argument: str, screen: Screen) -> None:
+        rows: Sequence[Mapping[str, Any]] = (await self._front.picture())["rows"]
+        if argument:
+            found = [row for row in rows if row["id"] == argument]
+            if not found:
+                raise CommandError(f'no row "{argument}"{did_you_mean(argument, [row["id"] for row in rows])}')
+            screen.print(table([(name, shown(value)) for name, value in found[0].items() if value not in ([], None)]))
+            return
+        screen.print(table([(row["id"], row["state"], row["plugin"], _trouble(row)) for row in rows]))
+
+    def complete_row(self, argument: str) -> Iterable[str | Suggestion]:
+        return dict.fromkeys(each.key.partition(".")[0] for each in self._front.known_config())
+
+    async def usage(self, argument: str, screen: Screen) -> None:
+        found = await self._front.usage()
+        rows = [("turns", f"{found['turns']:,}")]
+        rows += [(_words(name), f"{count:,}") for name, count in found["usage"].items()]
+        screen.print(table(rows))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of columns as text; control characters of whoever named things never reach the terminal."""
+    cells = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(cells[0]))] if cells else []
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join(lines)
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it."""
+    if isinstance(value, str):
+        return value
+    from dsh.cordis.jsonio import encode_str, snapshot_json
+
+    return encode_str(snapshot_json(value))
+
+
+def _trouble(row: Mapping[str, Any]) -> str:
+    if row.get("waitsFor"):
+        return "waits for " + ", ".join(row["waitsFor"])
+    return str(row.get("error", ""))
+
+
+def _words(name: str) -> str:
+    """`inputTokens` as `input tokens`."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)

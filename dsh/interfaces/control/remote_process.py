@@ -1,0 +1,137 @@
+"""What a console can ask of a daemon: agents, configuration and rows over the control API; settings in their file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from dsh.cordis.nearest import did_you_mean
+
+from ..front import AgentLine, SettingLine
+from ..outcome import usage_of
+from .client import ControlError
+
+EVENT_PAGE: Final = 5000
+Ask = Callable[..., Awaitable[Any]]
+
+
+class RemoteProcess:
+    """A daemon, asked by a console. ask: method, path and body of a request; home: its home folder."""
+
+    def __init__(self, ask: Ask, home: Path) -> None:
+        self._ask = ask
+        self._home = home
+        self.agents_known: list[AgentLine] = []
+        self.config_known: list[SettingLine] = []
+
+    async def look_around(self) -> None:
+        """Learn what there is to complete. What cannot be learnt is not offered."""
+        try:
+            await self.agents("")
+            await self._learn_config()
+        except ControlError:
+            pass
+
+    # -- agents ---------------------------------------------------------------------------------------------------
+
+    async def described(self) -> list[dict[str, Any]]:
+        """Every agent as the daemon describes it."""
+        return list((await self._ask("GET", "/api/status"))["agents"])
+
+    async def agents(self, here: str) -> list[AgentLine]:
+        """Every agent of the daemon. here: id of the one talked to."""
+        self.agents_known = [
+            AgentLine(
+                each.get("label"), each["sessionId"], each["status"], each.get("model"), each["sessionId"] == here
+            )
+            for each in await self.described()
+        ]
+        return self.agents_known
+
+    async def named(self, name: str) -> dict[str, Any]:
+        """The agent with this label, or whose session id begins so. Raises ControlError."""
+        agents = await self.described()
+        found = [each for each in agents if name in (each.get("label"), each["sessionId"])]
+        found = found or [each for each in agents if each["sessionId"].startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ControlError(f'"{name}" may be {", ".join(each["sessionId"] for each in found)}')
+        labels = [each["label"] for each in agents if each.get("label")]
+        raise ControlError(f'no agent "{name}"; agents: {", ".join(labels) or "(none)"}{did_you_mean(name, labels)}')
+
+    async def fork(self, session_id: str) -> str:
+        """Open a session that begins as this one; its id."""
+        answer = await self._ask("POST", f"/api/sessions/{quote(session_id, safe='')}/fork", {})
+        return str(answer["sessionId"])
+
+    async def usage(self, session_id: str) -> Mapping[str, Any]:
+        """Turns, and tokens by kind, of a session."""
+        events: list[tuple[str, Any]] = []
+        following: int | None = 0
+        while following is not None:
+            path = f"/api/sessions/{quote(session_id, safe='')}/events?from={following}&limit={EVENT_PAGE}"
+            page = await self._ask("GET", path)
+            events += [(event["type"], event["data"]) for event in page["events"]]
+            following = page["next"]
+        return usage_of(events)
+
+    # -- settings and configuration -------------------------------------------------------------------------------
+
+    def _document(self) -> Any:
+        from dsh.loader.home import resolve_home
+        from dsh.settings.offline import OfflineSettings
+
+        return OfflineSettings(resolve_home(self._home))
+
+    def settings(self) -> list[SettingLine]:
+        """Every setting that is known without the daemon. Blocking."""
+        from dsh.settings.offline import schema_of
+
+        found = []
+        for each in self._document().values():
+            section, _, path = each.key.partition(".")
+            model = schema_of(section)
+            schema: Any = model.json_schema() if model is not None else {}
+            for part in path.split("."):
+                schema = schema.get("properties", {}).get(part, {})
+            found.append(SettingLine(each.key, each.value, each.layer, schema))
+        return found
+
+    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
+        """Store a setting; the daemon follows its file."""
+        warnings: list[str] = await asyncio.to_thread(self._document().set, key, value)
+        return warnings
+
+    async def unset_setting(self, key: str) -> None:
+        """Forget the person's own value."""
+        await asyncio.to_thread(self._document().unset, key)
+
+    async def config_text(self) -> str:
+        """The composed rows as YAML, without secrets."""
+        return str((await self._ask("GET", "/api/config"))["text"])
+
+    async def _learn_config(self) -> None:
+        from dsh.loader.yamlio import detach, parse_yaml
+
+        from ..setting_names import leaves
+
+        text = await self.config_text()
+        self.config_known = [
+            line
+            for row in detach(parse_yaml(text)) or ()
+            if isinstance(row, dict) and isinstance(row.get("config"), dict)
+            for line in leaves(str(row["id"]), row["config"], {}, [("file", row["config"])])
+        ]
+
+    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
+        """Change `row.key` in the composition's file."""
+        return list((await self._ask("PATCH", "/api/config", {"set": {key: value}}))["warnings"])
+
+    async def picture(self) -> Mapping[str, Any]:
+        """See `picture.picture`."""
+        found: Mapping[str, Any] = await self._ask("GET", "/api/plugins")
+        return found

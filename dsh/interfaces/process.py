@@ -1,0 +1,167 @@
+"""What a console can ask of the process it runs in: agents, settings, configuration, rows, usage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dsh.cordis import HarnessError
+from dsh.cordis.nearest import did_you_mean
+from dsh.core.agent import CreateAgentOptions
+from dsh.core.agents import Agents
+from dsh.core.fork import fork_prefix
+from dsh.core.seams import Settings
+
+from .front import AgentLine, SettingLine
+from .model_route import route_of
+from .outcome import usage_of
+
+if TYPE_CHECKING:
+    from dsh.cordis import Context
+    from dsh.core.agent import Agent
+    from dsh.core.agent_loop import AgentLoop
+
+
+class NotThereError(HarnessError):
+    """Something that this composition does not have."""
+
+    code = "NOT_THERE"
+
+
+class Process:
+    """A composition, asked by its console. Services are looked up at each use: every row may come and go."""
+
+    def __init__(self, ctx: Context, loop: AgentLoop) -> None:
+        self._ctx = ctx
+        self._loop = loop
+        self._editing = asyncio.Lock()
+
+    # -- agents ---------------------------------------------------------------------------------------------------
+
+    def find(self, label: str | None) -> Agent | None:
+        """The configured agent with this label, the first one for None; None when there is none."""
+        configured = self._loop.configured
+        for name, _ in configured.sessions():
+            if label in (None, name) and (agent := configured.agent(name)) is not None:
+                return agent
+        return None
+
+    def named(self, name: str) -> Agent:
+        """The agent with this label, or whose session id begins so. Raises NotThereError."""
+        if (agent := self.find(name)) is not None:
+            return agent
+        live = self._live()
+        found = [agent for agent in live if agent.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        known = [label for label, _ in self._loop.configured.sessions()]
+        if found:
+            raise NotThereError(f'"{name}" may be {", ".join(agent.id for agent in found)}')
+        agents = ", ".join(known) or "(none)"
+        raise NotThereError(f'no agent "{name}"; agents: {agents}{did_you_mean(name, known)}')
+
+    def agents(self, here: str) -> list[AgentLine]:
+        """Every agent: the configured ones with their labels, then the others. here: id of the one talked to."""
+        lines: dict[str, AgentLine] = {}
+        labels = {session_id: label for label, session_id in self._loop.configured.sessions()}
+        for session_id, label in labels.items():
+            lines[session_id] = AgentLine(label, session_id, "not running", here=session_id == here)
+        for agent in self._live():
+            route = route_of(self._ctx, agent.options)
+            model = None if route is None else "/".join(route)
+            lines[agent.id] = AgentLine(labels.get(agent.id), agent.id, agent.status, model, agent.id == here)
+        return list(lines.values())
+
+    def _live(self) -> list[Agent]:
+        agents = self._ctx.get(Agents)
+        return [] if agents is None else agents.list()
+
+    def folder(self, agent: Agent) -> str:
+        """The workspace of an agent."""
+        return agent.session.header.cwd or os.getcwd()
+
+    async def fork(self, agent: Agent) -> Agent:
+        """An agent on a copy of an agent's session. Raises HarnessError while that is in a turn."""
+        session = agent.session
+        seed = fork_prefix(session.id, session.events)
+        meta = {"cwd": session.header.cwd, "parentSession": session.id, "seedLength": len(seed)}
+        options = CreateAgentOptions(f"session-{uuid.uuid4()}", meta, seed=seed, agent_options=agent.options)
+        return (await self._loop.create_agent(self._loop.ctx, options)).agent
+
+    def usage(self, agent: Agent) -> Mapping[str, Any]:
+        """Turns, and tokens by kind, of an agent's session."""
+        return usage_of((event.type, event.data) for event in agent.session.events)
+
+    # -- settings and configuration -------------------------------------------------------------------------------
+
+    def settings(self) -> list[SettingLine]:
+        """Every setting of the sections that are registered now."""
+        from .setting_names import leaves
+
+        found: list[SettingLine] = []
+        service = self._ctx.get(Settings)
+        for ns, section in (service.describe(redact_secrets=True) if service is not None else {}).items():
+            layers = [("user", section.get("user") or {}), ("row", section.get("base") or {})]
+            found += leaves(ns, section["value"], section["schema"], layers)
+        return found
+
+    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
+        """Store a setting. Raises HarnessError for one that is not known or refused."""
+        service, ns, path = self._setting(key)
+        await service.mutate(ns, [{"op": "set", "path": path, "value": value}])
+        return ()
+
+    async def unset_setting(self, key: str) -> None:
+        """Forget the person's own value."""
+        service, ns, path = self._setting(key)
+        await service.mutate(ns, [{"op": "unset", "path": path}])
+
+    def _setting(self, key: str) -> tuple[Settings, str, list[str]]:
+        service: Settings | None = self._ctx.get(Settings)
+        if service is None:
+            raise NotThereError("no row of this composition keeps settings (settings-file)")
+        known = [line.key for line in self.settings()]
+        if not any(key == each or each.startswith(f"{key}.") or key.startswith(f"{each}.") for each in known):
+            raise NotThereError(f'no setting "{key}"{did_you_mean(key, known)}')
+        ns, *path = key.split(".")
+        if not path:
+            raise NotThereError(f"name a key of the section: {ns}.KEY")
+        return service, ns, path
+
+    def _source(self) -> Any:
+        loader = self._ctx.get("loader")
+        if loader is None or loader.root_source is None:
+            raise NotThereError("this run has no file")
+        return loader.root_source
+
+    def config_text(self) -> str:
+        """The composed rows as YAML, without secrets."""
+        from dsh.loader.offline import show
+
+        return show(self._source())[0]
+
+    def config_keys(self) -> list[SettingLine]:
+        """The keys of the rows."""
+        from .setting_names import config_keys
+
+        loader = self._ctx.get("loader")
+        return [] if loader is None else config_keys(loader)
+
+    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
+        """Change `row.key` in the composition's file. Raises HarnessError for an edit that is refused."""
+        from .control.config_edit import edit_config
+
+        loader = self._ctx.get("loader")
+        if loader is None:
+            raise NotThereError("this run has no file")
+        async with self._editing:
+            return await edit_config(loader, {key: value}, ())
+
+    def picture(self) -> Mapping[str, Any]:
+        """See `control.picture`."""
+        from .control.picture import picture
+
+        return picture(self._ctx)
