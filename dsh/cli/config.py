@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsh.cli import config_values
+from dsh.cli import config_schema, config_values
 from dsh.cli.output import fail, print_json, tell
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command("get")(config_values.get)
 app.command("set")(config_values.set_)
 app.command("unset")(config_values.unset)
+app.command("schema")(config_schema.schema)
 
 File = Annotated[Path | None, typer.Argument(help="The composition; ./cordis.yml or the packaged one otherwise.")]
 Patch = Annotated[list[Path] | None, typer.Option(help="Patch file laid over it; repeatable, in order.")]

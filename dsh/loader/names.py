@@ -230,6 +230,15 @@ def short_name(name: str) -> str | None:
     return name.removeprefix(PREFIX)
 
 
+def spellings(short: str) -> tuple[str, ...]:
+    """Every way to write the row name behind a key of the tables; the one for new files comes first."""
+    own = (PREFIX + short, short, SCOPE + PREFIX + short)
+    if short not in CORDIS_PLUGINS:
+        return own
+    carrier = (CORDIS_PLUGINS[short],) if CORDIS_PLUGINS[short] in (GROUP, INCLUDE) else ()
+    return (*carrier, *(prefix + short for prefix in CORDIS_PREFIXES), *own)
+
+
 def module_of(name: str) -> str | None:
     """The module (or built-in carrier) behind a row name in any spelling; `None` if the tables do not know it."""
     for prefix in CORDIS_PREFIXES:

@@ -1,0 +1,78 @@
+"""What can be mounted here, and the JSON schema of what each plugin takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dsh.cordis import CordisError, HarnessError, resolve_plugin
+from dsh.cordis.records import record
+
+from . import names
+from .include import IncludeConfig
+from .resolve import ENTRY_POINTS, load, resolve
+
+_NAME_FIRST = re.compile(r"^(?:(?:the )?(?:row|plugin) )?`[\w-]+`(?:, the service `\w+`)?: ", re.I)
+"""How a plugin's documentation may begin; the name is known here."""
+
+
+@record
+class KnownPlugin:
+    """A plugin that rows may name: all its names, the one for new files first, and what it declares as `Config`."""
+
+    names: tuple[str, ...]
+    declared: Any = None
+    about: str = ""
+    """The first sentence of its documentation."""
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema of its config; `None` if it declares none."""
+        has_one = isinstance(self.declared, type) and hasattr(self.declared, "json_schema")
+        return self.declared.json_schema() if has_one else None
+
+
+def built_in_plugins() -> Iterator[KnownPlugin]:
+    """The plugins of the name table that are built, and those of installed distributions. Imports them all."""
+    for short in dict.fromkeys([*names.PLUGINS, *names.CORDIS_PLUGINS]):
+        spelled = names.spellings(short)
+        if names.is_group(short):
+            continue
+        found = IncludePlugin if names.is_include(short) else find_plugin_named(short, Path())
+        if found is not None:
+            yield KnownPlugin(spelled, found.declared, found.about)
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS):
+        found = find_plugin_named(point.name, Path())
+        if found is not None:
+            yield found
+
+
+def find_plugin_named(name: str, base_dir: Path) -> KnownPlugin | None:
+    """The plugin behind one row name in files of a folder; `None` if there is none, or its code is broken."""
+    if names.is_include(name):
+        return IncludePlugin
+    try:
+        target = resolve(name, base_dir)
+        if target.kind != "plugin":
+            return None
+        found = load(target)
+        spec = resolve_plugin(found)
+    except (HarnessError, CordisError):
+        return None
+    return KnownPlugin((name,), spec.Config, _first_sentence(found))
+
+
+def _first_sentence(plugin: Any) -> str:
+    text = " ".join((getattr(plugin, "__doc__", None) or "").strip().split("\n\n")[0].split())
+    text = _NAME_FIRST.sub("", text.replace("``", "`"))
+    return text[:1].upper() + text[1:]
+
+
+IncludePlugin = KnownPlugin(
+    names.spellings("include"), IncludeConfig, "Mounts the rows of another file, with patches of its own."
+)
+GROUP_NAMES = names.spellings("group")
