@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from dsh.cordis.records import struct
@@ -64,7 +64,7 @@ class Operation:
             target.append(row)
 
 
-def folded(operations: Sequence[Operation]) -> list[Operation]:
+def folded(operations: Iterable[Operation]) -> list[Operation]:
     """The same changes in fewer operations, so that what a program does again and again does not pile up.
 
     A row that the program made and took out leaves nothing behind, and updates of one row become one.
@@ -73,7 +73,7 @@ def folded(operations: Sequence[Operation]) -> list[Operation]:
     for operation in operations:
         if operation.kind == "update" and (at := _earlier_update(result, operation)) is not None:
             merged = {**result[at].row, **operation.row}
-            result[at] = Operation("update", operation.id, merged, layer=operation.layer)
+            result[at] = Operation("update", operation.id, merged, layer=operation.layer, stays=operation.stays)
         elif operation.kind == "remove" and (gone := _made_here(result, operation.id)):
             result = [each for each in result if each.id not in gone]
         else:
@@ -88,7 +88,7 @@ def _earlier_update(operations: Sequence[Operation], operation: Operation) -> in
         if earlier.kind != "update" or isinstance(earlier.row.get("config"), list):
             return None
         if earlier.id == operation.id:
-            return None if earlier.stays or earlier.layer != operation.layer else at
+            return at if (earlier.stays, earlier.layer) == (operation.stays, operation.layer) else None
     return None
 
 

@@ -40,8 +40,9 @@ def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
     """`text` changed so that it parses to `intended`.
 
     `rows` says that the document is a list of rows: its items, and the children of groups, are then matched by
-    `id` (or name and position) and edited one by one; any other list that differs is replaced whole. An empty
-    mapping at the top may become a document without content. Raises the parser's error when `text` is no YAML.
+    `id` (or name and position), and all lists are edited item by item. Without it a list that differs is replaced
+    whole. An empty mapping at the top may become a document without content. Raises the parser's error when `text` is
+    no YAML.
     """
     bom = "\ufeff" if text.startswith("\ufeff") else ""
     body = text[len(bom) :]
@@ -154,7 +155,13 @@ class _Document:
         """The first edit below `node`; None when its value has to be replaced whole by the caller."""
         if isinstance(node, yaml.MappingNode) and isinstance(want, Mapping) and want and node.value:
             return self._mapping_difference(node, want, flow=flow or bool(node.flow_style), rows=rows)
-        if isinstance(node, yaml.SequenceNode) and isinstance(want, (list, tuple)) and want and node.value:
+        if (
+            self._rows
+            and isinstance(node, yaml.SequenceNode)
+            and isinstance(want, (list, tuple))
+            and want
+            and node.value
+        ):
             return self._list_difference(node, want, flow=flow or bool(node.flow_style), rows=rows)
         return None
 

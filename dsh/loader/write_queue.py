@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.errors import describe_error
 
-from .operations import Operation
+from .operations import Operation, folded
 from .patches import Composition, lay_over
-from .problems import Problem
+from .problems import LoadError, Problem
 from .raw_rows import identified_rows, walk_rows
 from .resolve import show_path
 from .writeback import edit_rows, is_packaged
@@ -61,10 +61,14 @@ class WriteQueue:
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(tree.lock)
             self._due.discard(tree)
-            if tree.closed or not await self._write(tree):
+            written = await self._write(tree)
+            if tree.closed or not written:
                 return
-            # Equal to what runs, unless somebody else saved the file in between: then that edit is applied with it.
-            await self._loader.apply_reading(tree, tree.source.read(), turn)
+            try:
+                # Equal to what runs, unless somebody else saved the file in between: then that edit is applied with it.
+                await self._loader.apply_reading(tree, tree.source.read(), turn)
+            except LoadError:  # whoever follows the file tells why
+                tree.source.program = [*written, *tree.source.program]
 
     async def finish(self, tree: Tree) -> None:
         """Write what is due of a tree that is being closed. Raises what keeps it from being written."""
@@ -72,8 +76,8 @@ class WriteQueue:
         if started is None or started.is_set():
             await self._write(tree)
 
-    async def _write(self, tree: Tree) -> bool:
-        """Write what belongs into files; whether anything was."""
+    async def _write(self, tree: Tree) -> list[Operation]:
+        """Write what belongs into files; the operations that were written."""
         source = tree.source
         self._sort(tree)
         due = [each for each in source.program if not each.stays]
@@ -83,7 +87,7 @@ class WriteQueue:
                 warnings = await asyncio.to_thread(edit_rows, path, partial(change, tree, operations))
                 self._loader.warn(Problem(warning) for warning in warnings)
         source.program = [each for each in source.program if not any(each is done for done in due)]
-        return bool(due)
+        return due
 
     def _sort(self, tree: Tree) -> None:
         """Decide of each new operation whether it is written or stays in memory; a stop that is not written goes."""
@@ -93,11 +97,12 @@ class WriteQueue:
         own = _OwnRows(tree, source.read(texts=tree.reading.texts, program=False).composition)
         writable = source.path is not None and tree.audited and not is_packaged(source.path)
         for operation in source.program:
-            if not operation.stays and not (writable and own.include(operation)):
-                operation.stays = True
-                if writable and operation.kind != "stop":
+            if operation.stays or not (writable and own.include(operation)):
+                own.leave_out(operation)
+                if writable and not operation.stays and operation.kind != "stop":
                     self._loader.warn([own.problem(operation)])
-        source.program = [each for each in source.program if not (each.kind == "stop" and each.stays)]
+                operation.stays = True
+        source.program = folded(each for each in source.program if not (each.kind == "stop" and each.stays))
 
 
 def _changed(tree: Tree, operations: Sequence[Operation], rows: list[Any]) -> list[Any]:
@@ -128,9 +133,17 @@ class _OwnRows:
         self._origin = composition.origin
         self._rows = {row_id: row for _, _, row, row_id in identified_rows(composition.rows)}
         self._made: set[str] = set()
+        self._left_out: set[str] = set()
+
+    def leave_out(self, operation: Operation) -> None:
+        """An operation stays in memory; so does whatever builds on a row that it made."""
+        if operation.kind == "create":
+            self._left_out.add(operation.id)
 
     def include(self, operation: Operation) -> bool:
         """Whether what the operation changes is said by the file that it would be written into."""
+        if not self._left_out.isdisjoint((operation.id, operation.parent)):
+            return False
         shown = {self._tree.source.shown}
         if operation.layer == "user":
             shown.add(show_path(self._tree.source.sibling_path or Path()))

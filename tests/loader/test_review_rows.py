@@ -36,10 +36,33 @@ async def test_changes_that_a_program_makes_again_and_again_do_not_pile_up(folde
             await it.loader.create({"id": "made", "name": "cordis:group"}, parent="include")
             await it.loader.create({"id": "inner", "name": "./note.py"}, parent="made")
             await it.loader.remove("made")
+        await it.loader.written()
+        assert tree.source.program == []
+        text = (folder / "cordis.yml").read_text()
+        assert "made" not in text
+        await it.edit(text + "- {id: c, name: ./note.py}\n")
+        assert (it.fiber("a").config.text, it.fiber("b").config.text) == ("a4", "b4")
+        assert it.states() == {"a": "active", "g": "group", "h": "group", "b": "active", "c": "active"}
+
+
+async def test_changes_that_stay_in_memory_do_not_pile_up(folder: Path) -> None:
+    (folder / "cordis.patch.yml").write_text(
+        "- {id: a, config: {text: p}}\n- {id: g, config: [{id: b, name: ./note.py}]}\n"
+    )
+    async with running(folder, GROUP) as it:
+        tree = it.entry("a").tree
+        for turn in range(5):
+            await it.loader.update("a", {"config": {"text": f"a{turn}"}})
+            await it.loader.update("b", {"config": {"text": f"b{turn}"}})
+            await it.loader.create({"id": "made", "name": "cordis:group"}, parent="g")
+            await it.loader.create({"id": "inner", "name": "./note.py"}, parent="made")
+            await it.loader.written()
+            await it.loader.remove("made")
+        await it.loader.written()
         assert [(each.kind, each.id) for each in tree.source.program] == [("update", "a"), ("update", "b")]
         await it.edit(GROUP + "- {id: c, name: ./note.py}\n")
         assert (it.fiber("a").config.text, it.fiber("b").config.text) == ("a4", "b4")
-        assert it.states() == {"a": "active", "g": "group", "h": "group", "b": "active", "c": "active"}
+        assert it.states() == {"a": "active", "g": "group", "b": "active", "c": "active"}
 
 
 async def test_a_row_of_the_file_that_left_with_a_group_of_the_program_stays_away(folder: Path) -> None:
@@ -48,7 +71,8 @@ async def test_a_row_of_the_file_that_left_with_a_group_of_the_program_stays_awa
         await it.loader.update("a", {}, parent="made")
         await it.loader.remove("made")
         assert "a" not in it.states()
-        await it.edit(GROUP + "- {id: c, name: ./note.py}\n")
+        await it.loader.written()
+        await it.edit((folder / "cordis.yml").read_text() + "- {id: c, name: ./note.py}\n")
         assert "a" not in it.states() and it.states()["c"] == "active"
 
 
@@ -101,13 +125,14 @@ async def test_a_name_change_that_comes_before_waiting_new_code_keeps_its_plugin
 
 
 async def test_a_row_whose_plugin_stopped_itself_stays_down_when_its_code_is_renewed(folder: Path) -> None:
-    async with running(folder, "- {id: a, name: ./note.py}\n") as it:
+    (folder / "cordis.patch.yml").write_text("- insert: [{id: a, name: ./note.py}]\n")  # nothing is written there
+    async with running(folder, "- {id: z, name: ./note.py, disabled: true}\n") as it:
         it.take()
         await it.fiber("a").dispose()
         new = SimpleNamespace(inject=["notes"], apply=lambda ctx: ctx["notes"].append("new code"))
         assert [entry.id for entry in await it.loader.reload_rows([it.entry("a")], {"a": new})] == ["a"]
-        assert it.take() == ["-a"] and it.states() == {"a": "disabled"}
-        await it.edit("- {id: a, name: ./note.py, config: {text: changed}}\n")
+        assert it.take() == ["-a"] and it.states()["a"] == "disabled"
+        await it.edit("- insert: [{id: a, name: ./note.py, config: {text: changed}}]\n", "cordis.patch.yml")
         assert it.take() == ["new code"]
 
 
@@ -164,12 +189,15 @@ async def test_a_file_that_fails_in_one_place_is_still_taken_over_in_another(fol
 
 
 async def test_a_row_that_stopped_itself_is_down_again_after_a_failed_edit_of_it(folder: Path) -> None:
-    text = "- {id: a, name: ./note.py}\n"
+    text = "- {id: b, name: ./note.py, disabled: true}\n"
+    (folder / "cordis.patch.yml").write_text(patch := "- insert: [{id: a, name: ./note.py}]\n")
     async with running(folder, text) as it:
         await it.fiber("a").dispose()
-        assert (await it.refused("- {id: a, name: ./note.py, config: {fail: true}}\n")).row == "a"
+        bad = "- insert: [{id: a, name: ./note.py, config: {fail: true}}]\n"
+        assert (await it.refused(bad, "cordis.patch.yml")).row == "a"
         it.take()
-        await it.edit(text + "- {id: b, name: ./note.py}\n")
+        it.write(patch, "cordis.patch.yml")
+        await it.edit(text.replace("true", "false"))
         assert it.take() == ["+b -"] and it.states() == {"a": "disabled", "b": "active"}
 
 

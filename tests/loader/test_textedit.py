@@ -149,7 +149,7 @@ def test_b13g_an_expression_is_written_as_it_was_given() -> None:
             2,
             "a: 'x'\t# tabs are for one of the two parsers only\nb: 2\n",
         ),
-        ("a: [1,\t2]\nb: {u: http://x?y}\n", ["a"], [1, 3], "a: [1,\t3]\nb: {u: http://x?y}\n"),
+        ("a: 1\nb: [1,\t{u: http://x?y}]\n", ["a"], 2, "a: 2\nb: [1,\t{u: http://x?y}]\n"),
         ("a: 1\n", ["b"], "x\x85y\u2028", 'a: 1\nb: "x\\Ny\\L"\n'),
     ],
 )
