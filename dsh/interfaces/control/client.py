@@ -1,6 +1,6 @@
 """The commands' side of the control API: which daemons there are, one request to one of them, its live events.
 
-Imports httpx and nothing of the runtime.
+Imports nothing of the runtime, and httpx only once there is a daemon to ask.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-import httpx
-
 from .run_folder import Entry, find_entries, is_gone, working_folder
+
+if TYPE_CHECKING:
+    import httpx
 
 ANSWER_SECONDS: Final = 3.0
 """How long a daemon may take to say who it is: it never has to wait for anything to do so."""
@@ -30,7 +31,8 @@ SILENCE_SECONDS: Final = 40.0
 COME_BACK_SECONDS: Final = 3.0
 """How long a control row that changes may take to start anew."""
 
-STREAM_LIMITS: Final = httpx.Timeout(SILENCE_SECONDS, connect=ANSWER_SECONDS)
+STREAM_LIMITS: Final = (ANSWER_SECONDS, SILENCE_SECONDS, SILENCE_SECONDS, SILENCE_SECONDS)
+"""To connect, read, write and get a connection."""
 
 
 class ControlError(Exception):
@@ -108,6 +110,8 @@ class Client:
     """Requests to one daemon. A context manager."""
 
     def __init__(self, entry: Entry, seconds: float = REQUEST_SECONDS) -> None:
+        import httpx
+
         self._entry = entry
         transport = httpx.HTTPTransport(uds=entry.socket, verify=False)
         limits = httpx.Timeout(seconds, connect=ANSWER_SECONDS)
@@ -169,6 +173,8 @@ class FrameParser:
 @contextmanager
 def explained(entry: Entry) -> Iterator[None]:
     """Turn what goes wrong on the way to a daemon into a ControlError."""
+    import httpx
+
     try:
         yield
     except httpx.TimeoutException:
