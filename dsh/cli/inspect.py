@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +25,8 @@ def inspect(
 
     A composition that no daemon runs is started without its agents, looked at and stopped again.
     """
+    import asyncio
+
     from dsh.interfaces.control.client import ControlError, find_daemon
 
     picture: dict[str, Any]
