@@ -61,7 +61,7 @@ class Answer:
 
     def _shown(self, block: Block, width: int) -> str:
         if block.kind in ("open", "close"):
-            self._language = block.text.lstrip("`~").strip().split(" ", 1)[0]
+            self._language = block.text.strip().lstrip("`~").strip().split(" ", 1)[0]
             self._code.clear()
             return self._ink(DIM, block.text)
         if not self._ink.style.enabled:

@@ -30,7 +30,7 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _TRAILING: Final = re.compile(r"(?:\x1b\[[0-9;]*m| )+$")
 _MODULE: Final = "rich.markdown"
 # What rich draws whatever the encoding.
-_PLAIN_SIGNS: Final = str.maketrans({"•": "*", "▌": "|", "─": "-", "━": "-", "…": "~", "🌆": "!"})
+_PLAIN_SIGNS: Final = str.maketrans({"•": "*", "▌": "|", "─": "-", "━": "-", "…": "~"})
 
 
 def preload() -> None:
@@ -137,10 +137,13 @@ def _tools() -> tuple[Console, Any]:
 
 
 def _clean(tokens: Iterable[Token]) -> None:
-    """Keep line ends as they are written, and nothing hidden that was spelt as an entity."""
+    """Keep line ends as they are written, images where they stand, and nothing hidden that was spelt as an entity."""
     for token in tokens:
         if token.type == "softbreak":
             token.type = "hardbreak"
+        elif token.type == "image":
+            token.type, token.tag, token.children = "text", "", None
+            token.content = f"{token.content} ({token.attrs.get('src')})"
         if token.content:
             token.content = visible(token.content)
         _clean(token.children or ())

@@ -117,7 +117,7 @@ class MarkdownBlocks:
             self._lines.append(line)
         elif closes:
             self._emit()
-            self._ready.append(Block("close", bare))
+            self._ready.append(Block("close", line))
             self._kind = "text"
         else:
             self._lines.append(line)
@@ -135,7 +135,7 @@ class MarkdownBlocks:
             self._lines.append(line)
             return
         self._emit()
-        self._ready.append(Block("open", line.strip()))
+        self._ready.append(Block("open", line))
         self._kind = "code"
 
     def _prose(self, line: str) -> None:
