@@ -27,7 +27,7 @@ COMMANDS = {
     "stop": "End a running daemon and wait until it is gone.",
     "inspect": "Show the rows of a running composition: state, services, what they wait for.",
     "sessions": "List, show, rename and verify stored sessions.",
-    "plugins": "Begin a plugin of your own.",
+    "plugins": "Plugins: which there are, what each does, who provides what; begin your own.",
     "config": "The composition, without starting it.",
     "settings": "Your settings, live in running compositions.",
     "credentials": "Keys by name; values are never printed.",

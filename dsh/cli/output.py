@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -33,8 +35,6 @@ def tell(text: str) -> None:
 
 def read_stdin() -> str:
     """All of standard input; leaves with code 2 when it is no UTF-8."""
-    import sys
-
     getattr(sys.stdin, "reconfigure", lambda **_: None)(errors="strict")  # it replaces what it cannot read otherwise
     try:
         return sys.stdin.read()
@@ -49,15 +49,38 @@ def print_json(value: Any) -> None:
     typer.echo(encode_str(snapshot_json(value)))
 
 
-def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> None:
-    """Columns as wide as their longest cell; the last one is not padded. Control characters are spelled out."""
+def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, fit: bool = False) -> None:
+    """Columns as wide as their longest cell; the last one is not padded. Control characters are spelled out.
+
+    fit: what a terminal is too narrow for is cut off at the end of each line; a pipe gets everything.
+    """
     from dsh.interfaces.terminal_text import spelled
 
     rows = [tuple(spelled(cell) for cell in row) for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    width = terminal_width() if fit and sys.stdout.isatty() else None
     for row in [header, *rows]:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-        typer.echo("  ".join([*cells, row[-1]]).rstrip())
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        typer.echo(line if width is None or len(line) <= width else line[: width - 1] + "…")
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 80 of a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
+def paragraph(text: str, *, first: str = "", indent: str = "") -> str:
+    """`text` wrapped to the terminal, at most 100 columns: `first` stands before its first line, `indent` before the
+    others. Control characters are spelled out."""
+    import textwrap
+
+    from dsh.interfaces.terminal_text import spelled
+
+    width = max(20, min(terminal_width(), 100))
+    lead, margin = first.rpartition("\n")[::2] if "\n" in first else ("", first)
+    lines = textwrap.wrap(spelled(text), width, initial_indent=margin, subsequent_indent=indent, break_on_hyphens=False)
+    return ("\n" if "\n" in first else "") + lead + "\n".join(lines)
 
 
 def age(then_ms: int) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from dsh.cordis import ConfigModel, Context, plugin
-from dsh.cordis.inspection import rings
 from dsh.cordis.schema import REDACTED, ConfigError
 
 from .include import IncludeConfig, included
@@ -23,13 +19,9 @@ from .problems import LoadError, Problem
 from .raw_rows import walk_rows
 from .row_checks import check_config, find_plugin, issue_problem, row_problem, unknown_keys
 from .rows import Row
+from .service_graph import RowServices, ServiceGraph, provided_names
 from .sources import Source
 from .yamlio import dump_yaml, expressions_in
-
-LAUNCHER_SERVICES: Final = frozenset(
-    {"events", "registry", "logger", "timer", "loader", "cmdlineArgs", "appExit", "launchEnvironment", "dshHomePath"}
-)
-"""What is there before any row."""
 
 _SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
 
@@ -87,30 +79,13 @@ class CheckResult:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     rows: int = 0
+    services: list[RowServices] = field(default_factory=list)
+    """What each of the rows needs and provides."""
 
     @property
     def ok(self) -> bool:
         """Whether the composition can be started, as far as that can be told without starting it."""
         return not self.problems
-
-
-@dataclass(slots=True, eq=False)
-class _Candidate:
-    """A row that would be mounted, with what its plugin declares."""
-
-    source: Source
-    row: Row
-    needs: set[str]
-    provides: set[str]
-    opaque: bool
-    """Its code provides something whose name cannot be read from the source."""
-
-    def problem(self, message: str, keys: tuple[str | int, ...] = ()) -> Problem:
-        return row_problem(self.source, self.row, message, "validate", keys)
-
-    @property
-    def address(self) -> str:
-        return self.source.prefix + self.row.id
 
 
 def check(source: Source, texts: Mapping[Path, str | None] | None = None) -> CheckResult:
@@ -121,10 +96,9 @@ def check(source: Source, texts: Mapping[Path, str | None] | None = None) -> Che
     config value that is one counts as right.
     """
     result = CheckResult()
-    candidates: list[_Candidate] = []
-    _Checker(result, candidates, texts).check_tree(source, [])
-    result.rows = len(candidates)
-    _check_services(result, candidates)
+    _Checker(result, result.services, texts).check_tree(source, [])
+    result.rows = len(result.services)
+    _check_services(result, result.services)
     return result
 
 
@@ -135,7 +109,7 @@ def _include(ctx: Context, config: IncludeConfig) -> None:
 
 class _Checker:
     def __init__(
-        self, result: CheckResult, candidates: list[_Candidate], texts: Mapping[Path, str | None] | None
+        self, result: CheckResult, candidates: list[RowServices], texts: Mapping[Path, str | None] | None
     ) -> None:
         self._result = result
         self._candidates = candidates
@@ -177,7 +151,11 @@ class _Checker:
             assert found.target is not None
             provided, opaque = provided_names(sys.modules.get(found.target.module or ""))
             needs = {*found.spec.needs, *injected}
-            self._candidates.append(_Candidate(source, row, needs, {*found.spec.provides, *provided}, opaque))
+            self._candidates.append(
+                RowServices(
+                    source.prefix + row.id, row.name, needs, {*found.spec.provides, *provided}, opaque, source, row
+                )
+            )
         elif not problems:
             self._check_include(source, row, trees)
 
@@ -196,69 +174,18 @@ class _Checker:
             self.check_tree(inner, trees)
 
 
-def _check_services(result: CheckResult, candidates: Sequence[_Candidate]) -> None:
-    provided = {name for each in candidates for name in each.provides} | LAUNCHER_SERVICES
-    opaque = [each.address for each in candidates if each.opaque]
-    for each in candidates:
-        for service in sorted(each.needs - provided):
-            message = f'it needs the service "{service}", which no row provides'
-            if opaque:
-                message += f" (unless {', '.join(opaque)} does)"
-            (result.warnings if opaque else result.problems).append(each.problem(message))
-    for cycle in _cycles(candidates):
+def _check_services(result: CheckResult, rows: Sequence[RowServices]) -> None:
+    graph = ServiceGraph(rows)
+    for each, service in graph.missing():
+        message = f'it needs the service "{service}", which no row provides'
+        if graph.opaque:
+            message += f" (unless {', '.join(graph.opaque)} does)"
+        (result.warnings if graph.opaque else result.problems).append(_problem(each, message))
+    for cycle in graph.cycles():
         names = " -> ".join([*(each.address for each in cycle), cycle[0].address])
-        result.problems.append(cycle[0].problem(f"rows wait for each other's services and none can start: {names}"))
+        result.problems.append(_problem(cycle[0], f"rows wait for each other's services and none can start: {names}"))
 
 
-def _cycles(candidates: Sequence[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Rings of rows that need each other; a service with several providers makes no ring."""
-    providers: dict[str, list[_Candidate]] = {}
-    for each in candidates:
-        for name in each.provides:
-            providers.setdefault(name, []).append(each)
-
-    def after(each: _Candidate) -> list[_Candidate]:
-        found = [providers.get(service, []) for service in sorted(each.needs - each.provides)]
-        return [only[0] for only in found if len(only) == 1]
-
-    return rings(candidates, after)
-
-
-def provided_names(module: ModuleType | None) -> tuple[set[str], bool]:
-    """Services that a module's code provides by `….provide(…)`, read from its source; and whether it also provides
-    something whose name cannot be told."""
-    try:
-        tree = ast.parse(inspect.getsource(module)) if module is not None else None
-    except (OSError, TypeError, SyntaxError):
-        return set(), True
-    names: set[str] = set()
-    opaque = False
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        if node.func.attr == "provide" and node.args:
-            name = _service_name(node.args[0], module, tree)
-            if name is None:
-                opaque = True
-            else:
-                names.add(name)
-    return names, opaque
-
-
-def _service_name(node: ast.expr, module: ModuleType | None, tree: ast.AST | None) -> str | None:
-    """The service behind the first argument of a `provide` call: a name, a service class, or an instance of one."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.Call):
-        return _service_name(node.func, module, None)
-    if not isinstance(node, ast.Name):
-        return None
-    found = getattr(module, node.id, None)
-    name = getattr(found, "service_name", None)
-    if isinstance(name, str) and name:
-        return name
-    for assigned in ast.walk(tree) if tree is not None else ():
-        targets = assigned.targets if isinstance(assigned, ast.Assign) else []
-        if isinstance(assigned, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in targets):
-            return _service_name(assigned.value, module, None)
-    return None
+def _problem(each: RowServices, message: str) -> Problem:
+    assert each.source is not None and each.row is not None
+    return row_problem(each.source, each.row, message, "validate")

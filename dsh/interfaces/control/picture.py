@@ -19,6 +19,8 @@ def picture(ctx: Context) -> dict[str, Any]:
         row = {"id": entry.address, "plugin": entry.name, "state": entry.state, "generation": entry.generation}
         fiber = entry.fiber if entry.is_mounted else None
         if fiber is not None:
+            row["needs"] = sorted(fiber.needs)
+            row["offers"] = list(fiber.spec.provides) if fiber.spec is not None else []
             row["provides"] = [implementation.name for implementation in fiber.provided]
             row["tasks"] = [task.name for task in fiber.tasks()]
             row["faults"] = fiber.faults
