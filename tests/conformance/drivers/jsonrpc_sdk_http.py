@@ -26,6 +26,9 @@ from tests.conformance.workplace import Workplace, inside
 
 CLIENT = "deepseek_harness"
 
+WAIT = 30.0
+"""Seconds that the client may take."""
+
 
 async def run(case: Case, root: Path) -> Ran:
     """Drive the runtime, compare what the model was sent and what the agent left."""
@@ -58,11 +61,15 @@ async def _by_official_client(place: Workplace, model: Mapping[str, str]) -> str
     command = (sys.executable, "-m", "dsh.cli.main", "jsonrpc")
 
     def drive() -> str:
-        with client.DeepSeekHarness(_launch_args=command, **options) as harness:
+        with harness:
             return str(harness.run(place.filled(place.case.spec["prompt"])).final_response)
 
     with inside(place.cwd, {**place.env, **launch_variables(place), **model}):
-        return await asyncio.to_thread(drive)
+        harness = client.DeepSeekHarness(_launch_args=command, **options)
+        driving = asyncio.ensure_future(asyncio.to_thread(drive))
+        if not (await asyncio.wait([driving], timeout=WAIT))[0]:
+            harness.client._proc.kill()  # it waits for what does not come; a thread ends only when its runtime does
+        return await driving
 
 
 async def _by_own_client(place: Workplace, model: Mapping[str, str]) -> str:
