@@ -15,6 +15,7 @@ from dsh.core.agent import Agent
 from dsh.core.agent_events import AgentError
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
+from dsh.core.session import Session
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.content import text_of
 from dsh.llm.message import create_user_message
@@ -116,8 +117,11 @@ class Console:
         agent = self.agent
         message = create_user_message(text)
         agent.steer(message) if steer else agent.followup(message)
+        self._ctx.spawn(self._flush, agent.session, name="console: prompt to disk")
+
+    async def _flush(self, session: Session) -> None:
         with suppress(Exception):  # a log that cannot be written fails the turn too, and that is shown
-            await self._sessions.flush(agent.session)
+            await self._sessions.flush(session)
 
     def cancel(self, *, keep_queue: bool) -> None:
         self.agent.cancel({"kind": "user"}, keep_inbox=keep_queue)

@@ -207,8 +207,10 @@ class PromptApp:
         def complete(event: KeyPressEvent) -> None:
             if self.buffer.complete_state:
                 self.buffer.complete_next()
+            elif " " in (before := self.buffer.document.text_before_cursor) or not before.startswith("/"):
+                self.buffer.start_completion(select_first=True)
             else:
-                self.buffer.start_completion(select_first=False, insert_common_part=True)
+                self.buffer.start_completion(insert_common_part=True)
 
         @keys.add("s-tab", filter=has_completions)
         def complete_back(event: KeyPressEvent) -> None:

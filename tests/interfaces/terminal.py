@@ -43,20 +43,21 @@ class _Screen(pyte.HistoryScreen):
     answer: Callable[[str], None]
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        """The rows that no longer fit go to the scrollback, as far as the cursor needs the room."""
-        while lines is not None and self.lines > lines and self.cursor.y >= lines:
-            self.history.top.append(self.buffer[0])
-            self.cursor.y, y = 0, self.cursor.y
-            self.delete_lines(1)
-            self.cursor.y = y - 1
-            self.lines -= 1
-        if lines is not None and self.lines > lines:
-            self.lines = lines
-            for row in [row for row in self.buffer if row >= lines]:
-                del self.buffer[row]
-        y = self.cursor.y
-        super().resize(lines, columns)
-        self.cursor.y = min(y, self.lines - 1)
+        """Rows that no longer fit go to the scrollback, as far as the cursor needs the room; long ones are cut."""
+        lines, columns = lines or self.lines, columns or self.columns
+        above = max(0, self.cursor.y - lines + 1)
+        self.history.top.extend(self.buffer[y] for y in range(above))
+        rows = {y - above: row for y, row in self.buffer.items() if above <= y < above + lines}
+        self.buffer.clear()
+        self.buffer.update(rows)
+        for row in self.buffer.values():
+            for x in [x for x in row if x >= columns]:
+                del row[x]
+        self.lines, self.columns = lines, columns
+        self.set_margins()
+        self.cursor.y -= above
+        self.cursor.x = min(self.cursor.x, columns - 1)
+        self.dirty.update(range(lines))
 
     def write_process_input(self, data: str) -> None:
         self.answer(data)
