@@ -12,8 +12,8 @@ import typer
 from dsh.cli.output import fail, paragraph, print_json, print_table, tell
 
 if TYPE_CHECKING:
+    from dsh.cli.plugin_facts import ListedPlugin, PluginFacts
     from dsh.loader.keys import KeyInfo
-    from dsh.loader.plugin_facts import ListedPlugin, PluginFacts
     from dsh.loader.resolve import Target
     from dsh.loader.sources import Source
 
@@ -29,7 +29,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List plugins: built in, installed, and files; with the rows of the composition that mount them."""
-    from dsh.loader.plugin_facts import list_plugins
+    from dsh.cli.plugin_facts import list_plugins
     from dsh.loader.problems import LoadError
 
     source = composition(file)
@@ -80,8 +80,8 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Tell all about one plugin: its purpose, config, services and events, and where its source is."""
+    from dsh.cli.plugin_facts import plugin_facts
     from dsh.cordis import HarnessError
-    from dsh.loader.plugin_facts import plugin_facts
 
     source = composition(file)
     target, listed = _find(name, source)
@@ -98,9 +98,9 @@ def info(
 
 def _find(name: str, source: Source) -> tuple[Target, ListedPlugin]:
     """The plugin that a name, a path from here or from the composition, or the id of a row means."""
+    from dsh.cli.plugin_facts import ListedPlugin, list_plugins, place_of
     from dsh.loader.drafts import walk_composition
     from dsh.loader.names import is_group
-    from dsh.loader.plugin_facts import ListedPlugin, list_plugins, place_of
     from dsh.loader.problems import LoadError
     from dsh.loader.resolve import ResolveError, resolve
 
@@ -127,7 +127,7 @@ def _find(name: str, source: Source) -> tuple[Target, ListedPlugin]:
     for each in listed:
         if (each.module, each.attribute) == place or (path is not None and each.file == path):
             return target, each
-    from dsh.loader.plugin_facts import module_file
+    from dsh.cli.plugin_facts import module_file
 
     kind: Any = "file" if path is not None else "installed"
     return target, ListedPlugin(wanted, kind, *place, path or module_file(place[0]))

@@ -16,20 +16,19 @@ from types import ModuleType
 from typing import Any, Literal
 
 from dsh.cordis import HarnessError, resolve_plugin
-
-from . import names
-from .drafts import walk_composition
-from .include import IncludeConfig
-from .keys import KeyInfo, keys_of
-from .resolve import ENTRY_POINTS, Target, load, resolve
-from .service_graph import provided_names, service_name
-from .sources import Source
+from dsh.loader import names
+from dsh.loader.drafts import walk_composition
+from dsh.loader.include import IncludeConfig
+from dsh.loader.keys import KeyInfo, keys_of
+from dsh.loader.resolve import ENTRY_POINTS, Target, load, resolve
+from dsh.loader.service_graph import provided_names, service_name
+from dsh.loader.sources import Source
 
 Kind = Literal["built-in", "installed", "file"]
 """Where a plugin comes from: this package, another distribution, a file that a row names by its path."""
 
 
-_LEAD = re.compile(r"(?:The row|Row|Plugin)? ?[a-z][a-z0-9-]*(?:, (?:the service|mounted by) [\w ]+)?: ")
+_LEAD = re.compile(r"^(?:The row|Row|Plugin)? ?[a-z][a-z0-9-]*(?:, (?:the service|mounted by) [\w ]+)?: ")
 """How many documentation texts begin: with the name that stands in front of them anyway."""
 
 
