@@ -15,6 +15,7 @@ from dsh.llm.content import text_of
 from .display import markdown
 from .display.advice import end_advice, error_advice
 from .display.answer import Answer
+from .display.cells import wrapped
 from .display.happenings import told
 from .display.ink import BOLD, DIM, RED, YELLOW, Ink
 from .display.model_wait import ModelWait
@@ -51,6 +52,7 @@ class Transcript:
         self._calls = ToolCalls(self._ink)
         self._wait = ModelWait(self._ink)
         self._streamed = False
+        self._retry_line: str | None = None
         self._last_result = ""
         self._steers = Steers()
         self.bar = StatusLine(self._ink)
@@ -98,7 +100,7 @@ class Transcript:
         text = self._reasoning.text if kind == "reasoning" else self._last_result
         shown = text if len(text) <= EXPANDED else f"{text[:EXPANDED]}\n{self._ink.glyphs.ellipsis}"
         if shown.strip():
-            self._print("work", self._ink(DIM, shown))
+            self._print("work", self._ink(DIM, self._wrapped(shown)))
         else:
             self.note(f"there is no {'reasoning' if kind == 'reasoning' else 'tool result'} to show yet")
 
@@ -129,7 +131,7 @@ class Transcript:
 
     def note(self, text: str, colour: str = DIM) -> None:
         """A line about what happens."""
-        self._print("note", self._ink(colour, visible(text)))
+        self._print("note", self._ink(colour, self._wrapped(visible(text))))
 
     def error(self, text: str) -> None:
         """A line about what went wrong."""
@@ -161,6 +163,7 @@ class Transcript:
             case "llm/retry":
                 self._retry(data)
             case "llm/retry-started":
+                self._tell_retry()
                 self._wait.ask(self._clock())
             case "turn/end":
                 self._turn_end(data["reason"])
@@ -225,14 +228,22 @@ class Transcript:
     def _finish_reasoning(self) -> None:
         line = self._reasoning.finish(self._clock(), whole=self.open_reasoning, hint=self.reasoning_hint)
         if line is not None and self._screen.live:
-            self._paper.print("work", line)
+            self._paper.print("work", self._ink(DIM, self._wrapped(line)))
 
     def _retry(self, data: Any) -> None:
         self._finish_streams()
         self._calls.announced({})
         broke_off, self._streamed = self._streamed, False
         line = self._wait.retry(data, self._clock())
-        self.note(f"{line}{'; what stands above comes again' if broke_off else ''}", YELLOW)
+        self._retry_line = f"{line}{'; what stands above comes again' if broke_off else ''}"
+        if not self._screen.live:
+            self._tell_retry()
+
+    def _tell_retry(self) -> None:
+        """Print what was counted down in the live region until now."""
+        if self._retry_line is not None:
+            self.note(self._retry_line, YELLOW)
+            self._retry_line = None
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -265,6 +276,7 @@ class Transcript:
 
     def _turn_end(self, reason: Any) -> None:
         self._finish_streams()
+        self._tell_retry()
         self._wait.done()
         self._streamed = False
         for line in self._calls.abandon(self._clock(), self._screen.width):
@@ -287,8 +299,13 @@ class Transcript:
     # -- printing -------------------------------------------------------------------------------------------------
 
     def _prompt(self, sign: str, text: str) -> None:
-        below = "\n" + " " * (len(sign) + 1)
-        self._print("prompt", self._ink(BOLD, sign + " " + text.replace("\n", below)))
+        below = " " * (len(sign) + 1)
+        rows = self._wrapped(text, len(below)).split("\n")
+        self._print("prompt", self._ink(BOLD, f"{sign} " + f"\n{below}".join(rows)))
+
+    def _wrapped(self, text: str, margin: int = 0) -> str:
+        """Broken at words where the screen ends; a pipe has no end."""
+        return "\n".join(wrapped(text, max(1, self._screen.width - margin))) if self._screen.live else text
 
     def _print(self, kind: Literal["prompt", "answer", "work", "note"], text: str) -> None:
         """Something that stands by itself; an answer that is still coming goes on below it."""

@@ -47,7 +47,7 @@ async def test_ctrl_c_cancels_the_turn_and_twice_leaves(place: Place) -> None:
             await terminal.shows("turn ended: aborted")
             await asyncio.sleep(2.1)  # the second Ctrl-C below must not count as a double one
             terminal.type("still there?\r")
-            await terminal.shows("Back again.")
+            await terminal.stands("Back again.\n\n>")  # nothing goes on any more
             terminal.type("\x03")
             await terminal.shows("press Ctrl-C again to leave")
             terminal.type("\x03")

@@ -34,7 +34,7 @@ class ModelWait:
         self._asked, self._retry = None, ""
 
     def retry(self, data: Mapping[str, Any], now: float) -> str:
-        """A request failed and is sent again after a while; what a line about it says."""
+        """A request failed and is sent again after a while: which retry it is, and why."""
         most = data.get("maxRetries")
         of = f" of {most}" if isinstance(most, int) else ""
         failure = data["failure"]
@@ -42,7 +42,7 @@ class ModelWait:
         self._again = now + data["delayMs"] / 1000
         self._asked = None
         self._reason = visible(str(failure["message"])).replace("\n", " ")
-        return f"{self._retry} in {duration(data['delayMs'] / 1000)}: {self._reason}"
+        return f"{self._retry}, after {duration(data['delayMs'] / 1000)}: {self._reason}"
 
     def live(self, width: int, now: float) -> list[str]:
         """A row with the time that it takes, or that is left."""

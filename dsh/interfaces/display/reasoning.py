@@ -44,11 +44,11 @@ class Reasoning:
         if not self.text.strip():
             return None
         if whole:
-            return self._ink(DIM, self.text)
+            return self.text
         took = now - self._began
         time = f" for {duration(took)}" if took >= 0.05 else ""
         words = counted(len(self.text.split()), "word")
-        return self._ink(DIM, f"{self._ink.glyphs.thought} thought{time}, {words}{hint}")
+        return f"{self._ink.glyphs.thought} thought{time}, {words}{hint}"
 
     def live(self, width: int) -> list[str]:
         """The rows of its end while it comes."""

@@ -51,12 +51,16 @@ class StatusLine:
 
     def line(self, width: int) -> str:
         """The line; what matters less is left out where it does not fit."""
-        pieces = self._pieces()
-        separator = f" {self._ink.glyphs.dot} "
-        while len(pieces) > 1 and sum(cells(text) + len(separator) for _, _, text in pieces) - len(separator) > width:
-            pieces.remove(min(pieces))
+        pieces, separator = self._pieces(), f" {self._ink.glyphs.dot} "
+        chosen: list[tuple[int, str, str]] = []
+        left = width + len(separator)
+        for piece in sorted(pieces, reverse=True):
+            taken = cells(piece[2]) + len(separator)
+            if taken <= left or not chosen:
+                chosen.append(piece)
+                left -= taken
         row: list[Piece] = []
-        for _, colour, text in pieces:
+        for _, colour, text in (piece for piece in pieces if piece in chosen):
             row += [(DIM, separator), (colour, text)] if row else [(colour, text)]
         return self._ink.row(width, *row)
 

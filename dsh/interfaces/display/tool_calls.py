@@ -11,7 +11,7 @@ from .amounts import counted, duration, elapsed, size
 from .cells import cells, cut
 from .diff_view import changes, diff_rows
 from .ink import CYAN, DIM, GREEN, RED, YELLOW, Ink, Piece
-from .tool_words import Outcome, main_argument, outcome
+from .tool_words import Outcome, arguments_of, main_argument, outcome, written
 
 LIVE_ROWS: Final = 6
 """Calls that are shown while they run; of more their number."""
@@ -22,7 +22,10 @@ NARROW: Final = 30
 
 @dataclass(slots=True)
 class Call:
-    """One call that has not ended: being written by the model (``size`` in characters), or running."""
+    """One call that has not ended: being written by the model (``size`` in characters), or running.
+
+    ``about`` is its main argument, ``writes`` how much it writes to a file.
+    """
 
     name: str
     about: str
@@ -30,6 +33,7 @@ class Call:
     depth: int = 0
     running: bool = True
     size: int = 0
+    writes: str = ""
 
 
 class ToolCalls:
@@ -65,14 +69,16 @@ class ToolCalls:
         self._calls.pop(id, None)  # to the end: in the order of their starts
         above = self._calls.get(parent) if parent is not None else None
         depth = 0 if above is None else above.depth + 1
-        call = self._calls[id] = Call(visible(name).replace("\n", " "), main_argument(arguments), now, depth)
+        value = arguments_of(arguments)
+        call = Call(visible(name).replace("\n", " "), main_argument(value), now, depth, writes=written(value))
+        self._calls[id] = call
         return call
 
     def end(self, id: str, data: Mapping[str, Any], content: Any, failed: bool, now: float, width: int) -> str:
         """A call has ended; what to print about it."""
         call = self._calls.pop(id, None) or Call("tool", "", now)
         self._announced.pop(id, None)
-        done = outcome(data, content, failed)
+        done = outcome(data, content, failed, call.writes)
         rows = [self.line(call, done, now, width)]
         if done.diffs:
             rows += diff_rows(done.diffs, self._ink, width)

@@ -40,14 +40,18 @@ class Outcome:
     diffs: tuple[Mapping[str, Any], ...] = ()
 
 
-def main_argument(arguments: Any) -> str:
-    """What a call is about, in one line; arguments as the model wrote them, or as a value."""
-    value = arguments
-    if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return _line(arguments)
+def arguments_of(raw: Any) -> Any:
+    """The arguments of a call, which the log holds as the model wrote them: a value, or text that is no JSON."""
+    if not isinstance(raw, str):
+        return raw
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return raw
+
+
+def main_argument(value: Any) -> str:
+    """What a call is about, in one line."""
     if not isinstance(value, Mapping):
         return "" if value is None else _line(_text(value))
     for name in MAIN:
@@ -56,19 +60,30 @@ def main_argument(arguments: Any) -> str:
     return next((_line(_text(one)) for one in value.values()), "")
 
 
-def outcome(data: Mapping[str, Any], content: Any, failed: bool) -> Outcome:
-    """What came of a call. data: the event with its ``error`` and ``meta``; content: the blocks of the result."""
+def written(value: Any) -> str:
+    """How much a call writes; empty for one that writes no file."""
+    text = value.get("content") if isinstance(value, Mapping) else None
+    return _amount(text, short=0) if isinstance(text, str) else ""
+
+
+def outcome(data: Mapping[str, Any], content: Any, failed: bool, written: str = "") -> Outcome:
+    """What came of a call.
+
+    data: the event with its ``error`` and ``meta``; content: the blocks of the result; written: see `written`.
+    """
     text = visible("".join(str(block.get("text", "")) for block in content if block.get("type") == "text"))
     error = data.get("error")
     code = error.get("code") if isinstance(error, Mapping) else None
     if code in _BROKEN_OFF:
         return Outcome("cancelled", _BROKEN_OFF[code])
     if failed:
-        return Outcome("failed", _line(text) or str(code or "failed"))
+        return Outcome("failed", _line(text).removeprefix("Error: ") or str(code or "failed"))
     meta = data.get("meta")
     if isinstance(meta, Mapping):
         if diffs := _diffs(meta.get("diffs")):
             return Outcome("done", "", diffs)
+        if written and "diffs" in meta:
+            return Outcome("done", written)
         if words := _of_meta(meta):
             return Outcome("done", words)
     if ended := _ENDED.search(text):
@@ -102,12 +117,13 @@ def _diffs(value: Any) -> tuple[Mapping[str, Any], ...]:
     )
 
 
-def _amount(text: str) -> str:
+def _amount(text: str, short: int = SHORT) -> str:
+    """How much text there is; the text itself where it is one line of at most ``short`` characters."""
     bare = text.strip("\n")
     if not bare.strip() or bare == "(no output)":
         return "no output"
     lines = bare.count("\n") + 1
-    if lines == 1 and len(bare) <= SHORT:
+    if lines == 1 and len(bare) <= short:
         return bare.strip()
     return f"{counted(lines, 'line')}, {size(len(text.encode('utf-8', 'replace')))}"
 

@@ -15,11 +15,9 @@ def test_reasoning_streams_in_the_live_region_and_leaves_one_line() -> None:
     assert len(session.live().split("\n")) == 3
     session.now += 3.2
     session.chunk("block-end")
-    assert session.text == "∴ thought for 3.2 s, 18 words; Ctrl-O shows it" and session.live() == ""
+    assert session.text == "∴ thought for 3.2 s, 18 words; Ctrl-O\nshows it" and session.live() == ""
     session.transcript.expand("reasoning")
-    assert session.text.endswith(
-        "The user wants something that I have to think about for a while, so I think and think."
-    )
+    assert session.text.endswith("something that I have to\nthink about for a while, so I think and\nthink.")
 
 
 def test_reasoning_is_printed_whole_where_that_is_wished() -> None:
@@ -52,13 +50,14 @@ def test_a_retry_counts_down_with_its_reason() -> None:
     session.says("Half an ans")
     failure = {"message": "the server is overloaded", "code": "SERVER"}
     session.event("llm/retry", retry=2, maxRetries=5, delayMs=8000, failure=failure)
-    assert session.text == (
-        "Half an ans\n\nretry 2 of 5 in 8.0 s: the server is overloaded; what stands above comes again"
-    )
+    assert session.text == "Half an ans"
     assert session.live() == "↻ retry 2 of 5 in 8 s: the server is overloaded"
     session.now += 5
     assert session.live().startswith("↻ retry 2 of 5 in 3 s") and session.transcript.ticking
     session.event("llm/retry-started", retry=2)
+    assert session.text == (
+        "Half an ans\n\nretry 2 of 5, after 8.0 s: the server is overloaded; what\nstands above comes again"
+    )
     assert "waiting for the model" in session.live()
     session.ends(kind="aborted", reason={"kind": "user"})
     assert session.live() == "" and not session.transcript.ticking
@@ -103,7 +102,7 @@ def test_only_notices_of_what_plugins_tell_the_model_are_shown() -> None:
     ],
 )
 def test_a_turn_that_went_wrong_says_so_and_what_to_do(reason: dict[str, object], lines: str) -> None:
-    session = Session()
+    session = Session(width=100)
     session.ends(**reason)
     assert session.text == lines
 
@@ -141,9 +140,10 @@ def test_the_status_line_tells_agent_model_context_use_and_cap() -> None:
     session.ends()
     cap = 4
     assert session.status() == "main · deepseek-flash · context 14.5k/128k (11%) · 26.0k in, 800 out · 4 at once"
-    assert session.status(60) == "main · deepseek-flash · context 14.5k/128k (11%)"
+    assert session.status(60) == "main · deepseek-flash · context 14.5k/128k (11%) · 4 at once"
     assert session.status(34) == "main · context 14.5k/128k (11%)"
-    assert session.status(20) == "main"
+    assert session.status(24) == "main · deepseek-flash"
+    assert session.status(4) == "main"
     assert session.status(3) == "ma…"
 
 

@@ -40,6 +40,13 @@ def test_a_call_is_a_live_row_with_its_time_and_then_one_line() -> None:
         ("read", {"file_path": "b"}, "", {"failed": True}, "✗ read b · failed"),
         ("read", {"path": "b"}, "cannot read: not found", {"failed": True}, "✗ read b · cannot read: not found"),
         ("todo_write", {"todos": [{"content": "x"}]}, "ok", {}, '✓ todo_write [{"content": "x"}] · ok'),
+        (
+            "write",
+            {"file_path": "b", "content": "x\ny\n"},
+            "The file was created.",
+            {"meta": {"diffs": []}},
+            "✓ write b · 2 lines, 4 bytes",
+        ),
         ("now", {}, "12:00", {}, "✓ now · 12:00"),
     ],
 )  # fmt: skip
