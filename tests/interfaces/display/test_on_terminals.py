@@ -1,0 +1,75 @@
+"""The display in real pseudo-terminals of several kinds: narrow ones, without colours, of other encodings, dumb ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsh.models.mock_server import MockLlmServer
+from tests.cli.kit import PYTHON, Place
+from tests.interfaces.terminal import on_terminal
+from tests.interfaces.test_recorded_session import COMPOSITION
+
+ANSWER = "Ein **fetter** Satz und 中文字符一二三四五六七八九十 👍.\n\n- eins\n- zwei\n\n```python\nx = 1\n```\n\nEnde."
+SCRIPT: list[dict[str, Any]] = [
+    {"toolCalls": [{"name": "bash", "arguments": json.dumps({"command": "printf '\\033[31mhi'", "description": "d"})}]},
+    {"text": ANSWER},
+]
+
+
+async def shown(tmp_path: Path, *, columns: int = 80, term: str = "xterm-256color", **env: str) -> tuple[str, str]:
+    """What stands on the terminal after the answer, and everything that was written to it."""
+    place = Place.make(tmp_path, **{"LANG": "C.UTF-8", **env})
+    place.write("cordis.yml", COMPOSITION)
+    async with MockLlmServer(SCRIPT, chunk_size=3, delay_ms=2) as server:
+        place.model(server.url)
+        command = (PYTHON, "-m", "dsh.cli.main", "run", "cordis.yml", "--prompt", "go")
+        window = {"rows": 30, "columns": columns}
+        async with on_terminal(*command, cwd=place.work, env=place.env, term=term, **window) as terminal:
+            await terminal.stands("Ende.")
+            terminal.type("\x04")
+            assert await terminal.ends() == 0
+            return terminal.picture(), terminal.raw
+
+
+def without_greeting(picture: str) -> str:
+    return picture[picture.index("> go") :]
+
+
+async def test_a_wide_terminal(tmp_path: Path) -> None:
+    picture, raw = await shown(tmp_path)
+    assert without_greeting(picture).startswith(
+        "> go\n✓ bash printf '\\033[31mhi' · hi\n\nEin fetter Satz und 中文字符一二三四五六七八九十 👍.\n\n"
+        " • eins\n • zwei\n\n```python\nx = 1\n```\n\nEnde."
+    )
+    assert "\x1b[1mfetter" in raw
+
+
+async def test_a_narrow_terminal(tmp_path: Path) -> None:
+    picture, _ = await shown(tmp_path, columns=20)
+    assert without_greeting(picture).startswith(
+        "> go\n✓ bash printf … · hi\n\nEin fetter Satz und\n中文字符一二三四五六\n七八九十 👍.\n\n • eins\n • zwei\n\n"
+    )
+
+
+async def test_no_colours_where_they_are_not_wanted(tmp_path: Path) -> None:
+    picture, raw = await shown(tmp_path, NO_COLOR="1")
+    assert "Ein **fetter** Satz" in picture and "- eins\n- zwei" in picture
+    for code in ("1", "2", "31", "32", "33", "36"):
+        assert f"\x1b[{code}m" not in raw and f";{code}m" not in raw
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+async def test_an_encoding_without_the_signs(tmp_path: Path, encoding: str) -> None:
+    picture, raw = await shown(tmp_path, PYTHONIOENCODING=encoding)
+    assert "ok bash printf '\\033[31mhi' - hi" in picture and " * eins" in picture
+    assert raw.isascii() and "?" in raw
+
+
+async def test_a_dumb_terminal_gets_text_as_it_comes(tmp_path: Path) -> None:
+    picture, raw = await shown(tmp_path, term="dumb")
+    assert "\x1b" not in raw
+    assert f"✓ bash printf '\\033[31mhi' · hi\n\n{ANSWER}" in picture.replace("\r", "")
