@@ -25,7 +25,7 @@ def attach(
     """
     from dsh.cli.first_line import first_line, opens_console
 
-    with first_line(f"dsh {__version__}  attaching to {agent or 'the only agent'}", wanted=opens_console()):
+    with first_line(f"dsh {__version__}  attaching to {agent or 'the only agent'}", wanted=opens_console()) as typed:
         import asyncio
 
         from dsh.interfaces.control.client import find_agent
@@ -35,7 +35,7 @@ def attach(
             from dsh.interfaces.control.remote import RemoteConsole
 
             try:
-                code = asyncio.run(RemoteConsole(target, tail).run())
+                code = asyncio.run(RemoteConsole(target, tail, typed).run())
             except KeyboardInterrupt:
                 code = 130
     raise typer.Exit(code)

@@ -14,17 +14,20 @@ def opens_console() -> bool:
 
 
 @contextmanager
-def first_line(text: str, *, wanted: bool = True) -> Iterator[None]:
-    """Say what is being opened, and keep what is typed from now on for the prompt that is not there yet."""
+def first_line(text: str, *, wanted: bool = True) -> Iterator[list[str]]:
+    """Say what is being opened, and keep what is typed from now on for the prompt that is not there yet.
+
+    Yields what was typed before, for the one who opens the prompt to take out.
+    """
     if not wanted or os.environ.get("TERM") in ("dumb", "unknown"):
-        yield
+        yield []
         return
     from dsh.interfaces.terminal_modes import hold_keys
     from dsh.interfaces.terminal_text import Style, spelled
 
-    give_back = hold_keys()
+    give_back, typed = hold_keys()
     try:
         print(Style(sys.stdout)("2", spelled(text)), flush=True)
-        yield
+        yield [typed]
     finally:
         give_back()

@@ -52,7 +52,7 @@ def resume(
     if last and session is not None and task is None:  # `dsh resume --last TASK`
         session, task = None, session
     interactive = task is None and output == "text" and opens_console()
-    with first_line(f"dsh {__version__}  {session or 'the last session'}", wanted=interactive):
+    with first_line(f"dsh {__version__}  {session or 'the last session'}", wanted=interactive) as typed:
         from dsh.cli.host import default_config
         from dsh.cli.last_line import last_line
         from dsh.cli.session_place import sessions_of
@@ -81,7 +81,7 @@ def resume(
 
                 code = run_task(line, chosen, task, patches, set_ or (), output, model, entry.id)
             else:
-                code = _continue(line, entry, chosen, patches, set_ or [], output)
+                code = _continue(line, entry, chosen, patches, set_ or [], output, typed)
             if code:
                 from dsh.cli.copies import after_damage
 
@@ -110,7 +110,13 @@ def _enter(entry: StoredSession) -> None:
 
 
 def _continue(
-    line: LastLine, entry: StoredSession, config: Path, patches: list[Path], sets: list[str], output: str
+    line: LastLine,
+    entry: StoredSession,
+    config: Path,
+    patches: list[Path],
+    sets: list[str],
+    output: str,
+    typed: list[str],
 ) -> int:
     """Run the composition with the session in the place of one configured agent."""
     from dsh.cli.host import Launch, run
@@ -135,7 +141,8 @@ def _continue(
         label = "resumed"
         own = row.config if isinstance(row.config, dict) else {}
         changes = [{"id": row.id, "config": {**own, "agents": [{"id": label}]}}]
-    values = {"configuredAgentIdentities": {label: {"id": entry.id, "resume": True, "restoreRoute": True}}}
+    identity = {"id": entry.id, "resume": True, "restoreRoute": True}
+    values = {"configuredAgentIdentities": {label: identity}, "typedAhead": typed}
     if line.out is None:
         front: dict[str, Any] = {"id": "console", "name": "dsh-console", "config": {"agent": label, "tail": TAIL}}
         return run(Launch(config, patches, sets, [front], [CONTROL], changes, values))

@@ -46,7 +46,7 @@ def run(
         raise typer.BadParameter(f"{output!r} is not one of {', '.join(FORMATS)}", param_hint="--output")
     interactive = output == "text" and not exit_when_idle and opens_console()
     composition = file or ("cordis.yml" if os.path.isfile("cordis.yml") else "the packaged composition")
-    with first_line(f"dsh {__version__}  {composition}", wanted=interactive):
+    with first_line(f"dsh {__version__}  {composition}", wanted=interactive) as typed:
         from dsh.cli.host import Launch, default_config
         from dsh.cli.host import run as host
         from dsh.cli.last_line import last_line
@@ -66,8 +66,9 @@ def run(
             launch = Launch(config, patches, set_ or (), [front], stdout=line.out, last_line=line)
             launch.follow, launch.task = not no_watch, exit_when_idle
             launch.defaults = [CONTROL]
+            launch.values = {"typedAhead": typed}
             if control_port is not None:
-                launch.values = {"controlPort": control_port}
+                launch.values["controlPort"] = control_port
             raise typer.Exit(host(launch))
 
 

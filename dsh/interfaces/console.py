@@ -63,6 +63,7 @@ class Console:
         self._process = Process(ctx, loop)
         self._exit: Callable[[int], None] = ctx.get("appExit")
         self._dialogue = Dialogue(self, commands, ctx.get("dshHomePath"), self._leave)
+        self._dialogue.prompt_line.typed_ahead = ctx.get("typedAhead") or []
         if not can_draw():
             self._dialogue.use(PlainScreen())
         self._transcript = self._dialogue.transcript

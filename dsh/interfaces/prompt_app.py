@@ -18,7 +18,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_done
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
@@ -115,6 +118,13 @@ class PromptApp:
         finally:
             if self._tick is not None:
                 self._tick.cancel()
+
+    def press(self, keys: str) -> None:
+        """Act on keys as soon as `run` begins, as a terminal sends them."""
+        pressed: list[KeyPress] = []
+        parser = Vt100Parser(pressed.append)
+        parser.feed_and_flush(keys)
+        store_typeahead(self.app.input, pressed)
 
     def leave(self) -> None:
         """End `run`."""

@@ -28,7 +28,7 @@ class PromptLine:
     """A screen with an input line. interrupted: called for each Ctrl-C; True when it needs no further answer.
 
     ``waiting``: rows that say what waits, drawn above the input; ``keys``: what further keys do, by prompt_toolkit's
-    names; ``history`` and ``completion`` may be left out.
+    names; ``typed_ahead``: keys pressed before there was a prompt; ``history`` and ``completion`` may be left out.
     """
 
     live = True
@@ -39,6 +39,7 @@ class PromptLine:
         self.region: Region | None = None
         self.waiting: Callable[[], Sequence[str]] = tuple
         self.keys: dict[str, Callable[[], None]] = {}
+        self.typed_ahead: list[str] = []
         self.history: InputHistory | None = None
         self.completion: Completion | None = None
         self._stream = sys.stdout
@@ -79,7 +80,9 @@ class PromptLine:
         sent: asyncio.Queue[str | None] = asyncio.Queue()
         self._app = app = PromptApp(self, sent.put_nowait)
         app.buffer.insert_text(self._default)
-        give_back = hold_keys()
+        give_back, typed = hold_keys()
+        app.press("".join([*self.typed_ahead, typed]))
+        self.typed_ahead.clear()
         running = asyncio.create_task(app.run(), name="prompt line")
         running.add_done_callback(lambda _: sent.put_nowait(None))
         try:

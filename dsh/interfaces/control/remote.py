@@ -40,7 +40,7 @@ LOOK_BACK: Final = 2000
 class RemoteConsole:
     """Shows one agent's session and sends what is typed; see `front.Front`."""
 
-    def __init__(self, target: Target, tail: int) -> None:
+    def __init__(self, target: Target, tail: int, typed_ahead: list[str]) -> None:
         self._target = target
         self._tail = tail
         self._path = target.path()
@@ -58,6 +58,7 @@ class RemoteConsole:
         home = Path(self._entry.path).parent.parent
         self._process = RemoteProcess(self._request, home)
         self._dialogue = Dialogue(self, CommandTable(), home, self._leave)
+        self._dialogue.prompt_line.typed_ahead = typed_ahead
         self._terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._draws = can_draw()
         if not self._draws:

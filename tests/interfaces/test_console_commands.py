@@ -1,0 +1,191 @@
+"""The `/` commands of the console: its own, and those of plugins, over one registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsh.models.mock_server import MockLlmServer
+from tests.cli.kit import Place
+from tests.interfaces.control_kit import DEMO, WAIT, begun, demo_place, go
+from tests.interfaces.terminal import CTRL_C, UP, Terminal, console
+
+SETTINGS = "- {id: settings, name: dsh-settings-file}\n"
+HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
+
+GREETER = '''
+"""Commands of a plugin."""
+
+import asyncio
+
+from dsh.cordis import Context
+from dsh.core.seams import Commands
+
+inject = ["commands"]
+
+
+def apply(ctx: Context) -> None:
+    async def slowly(argument, screen):
+        screen.print("begins")
+        await asyncio.Event().wait()
+
+    def fails(argument, screen):
+        raise ValueError("it went wrong")
+
+    commands = ctx[Commands]
+    commands.register("greet", lambda who, screen: screen.print(f"hello {who}"), "greet somebody",
+                      lambda argument: ["alice", "bob"], argument="NAME")
+    commands.register("slow", slowly, "takes for ever")
+    commands.register("fail", fails, "fails")
+'''
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = demo_place(tmp_path, NO_COLOR="1")
+    place.write("cordis.yml", DEMO + SETTINGS + HMR)
+    return place
+
+
+async def quits(terminal: Terminal) -> None:
+    terminal.type("/quit\r")
+    assert await terminal.ends() == 0
+
+
+async def test_help_lists_every_command_and_an_unknown_one_is_no_prompt(place: Place) -> None:
+    async with console(place) as terminal:
+        terminal.type("/help\r")
+        for name in ("agents", "switch LABEL", "settings [KEY", "config [ROW", "plugins", "usage", "cancel", "fork"):
+            await terminal.stands(f"\n/{name}")
+        terminal.type("/setings\r")
+        await terminal.stands('there is no command "/setings"; did you mean "/settings"?; /help lists them')
+        terminal.type("/usr/bin is a folder\r")
+        await terminal.stands('there is no command "/usr/bin"')
+        assert "You said" not in terminal.picture()
+        terminal.type(" /usr/bin is a folder\r")
+        await terminal.stands("You said: /usr/bin is a folder")
+        await quits(terminal)
+
+
+async def test_a_plugin_adds_commands_and_takes_them_with_it(place: Place) -> None:
+    place.write("plugins/greeter.py", GREETER)
+    place.write("cordis.yml", DEMO + SETTINGS + HMR + "- {id: greeter, name: ./plugins/greeter.py}\n")
+    async with console(place) as terminal:
+        terminal.type("/help\r")
+        await terminal.stands("/greet NAME")
+        await terminal.stands("greet somebody")
+        terminal.type("/greet al")
+        await terminal.stands("\n alice")
+        terminal.type("\t\r\r")
+        await terminal.stands("hello alice")
+        terminal.type("/fail\r")
+        await terminal.stands("it went wrong")
+        terminal.type("/slow\r")
+        await terminal.stands("begins")
+        terminal.type(CTRL_C)
+        await terminal.stands("cancelled")
+        place.write("cordis.yml", DEMO + SETTINGS + HMR)
+        await terminal.stands("config applied: greeter")
+        terminal.type("/greet bob\r")
+        await terminal.stands('there is no command "/greet"')
+        await quits(terminal)
+
+
+async def test_a_setting_is_completed_stored_and_in_force(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.stands("10 at once")
+        terminal.type("/settings maxPar")
+        await terminal.stands("agent-loop.maxParallelToolCalls  10")
+        terminal.type("\t 4\r")
+        await terminal.stands("agent-loop.maxParallelToolCalls = 4")
+        await terminal.stands("4 at once")
+        assert "maxParallelToolCalls: 4" in (place.home / "settings.yaml").read_text("utf-8")
+        terminal.type("/settings agent-loop\r")
+        await terminal.stands("agent-loop.maxParallelToolCalls  4  user")
+        terminal.type("/settings agent-loop.maxParallelToolCalls few\r")
+        await terminal.stands("must be a whole number")
+        terminal.type("/settings agent-loop.maxParalelToolCalls 5\r")
+        await terminal.stands('did you mean "agent-loop.maxParallelToolCalls"?')
+        terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
+        await terminal.stands("10 at once")
+        await quits(terminal)
+
+
+async def test_a_key_of_the_file_is_shown_and_edited_and_a_refused_edit_changes_nothing(place: Place) -> None:
+    path = place.work / "cordis.yml"
+    async with console(place) as terminal:
+        terminal.type("/config agent-loop.maxParallelToolCalls\r")
+        await terminal.stands("\n10\n")
+        terminal.type("/config agent-loop.maxParallelToolCalls 7\r")
+        await terminal.stands("agent-loop.maxParallelToolCalls = 7")
+        await terminal.stands("7 at once")
+        edited = path.read_text("utf-8")
+        assert "maxParallelToolCalls: 7   # live" in edited
+        terminal.type("/config agent-loop.maxParallelToolCalls few\r")
+        await terminal.stands("must be a whole number")
+        assert path.read_text("utf-8") == edited
+        terminal.type("/config agent-lop\r")
+        await terminal.stands('no row "agent-lop"; did you mean "agent-loop"?')
+        await quits(terminal)
+
+
+async def test_rows_and_usage_are_shown(tmp_path: Path) -> None:
+    place = Place.make(tmp_path, NO_COLOR="1")
+    place.init()
+    async with MockLlmServer([{"text": "Done."}]) as server:
+        place.model(server.url)
+        async with console(place, "--prompt", "hi") as terminal:
+            await terminal.stands("Done.")
+            terminal.type("/usage\r")
+            await terminal.stands(
+                "turns              1\ninput tokens       8\noutput tokens      6\ncache read tokens  4"
+            )
+            terminal.type("/plugins agent-loop\r")
+            await terminal.stands("state       active")
+            await quits(terminal)
+
+
+async def test_what_waits_can_be_listed_dropped_and_taken_back(place: Place) -> None:
+    async with console(place) as terminal:
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        for text in ("one", "two", "three"):
+            terminal.type(f"{text}\r")
+        await terminal.stands("waits: one\nwaits: two\nwaits: three\n")
+        terminal.type("/queue\r")
+        await terminal.stands("1  one\n2  two\n3  three")
+        terminal.type("/queue drop 1\r")
+        await terminal.gone("waits: one")
+        terminal.type(f"\x1b{UP}")
+        await terminal.stands("> three")
+        await terminal.gone("waits: three")
+        terminal.type(" and more\r")
+        await terminal.stands("waits: two\nwaits: three and more\n")
+        terminal.type("/queue edit 9\r")
+        await terminal.stands("nothing waits as number 9")
+        go(place)
+        await terminal.stands("You said: two")
+        await terminal.stands("You said: three and more")
+        assert "You said: one" not in terminal.picture()
+        await quits(terminal)
+
+
+async def test_a_fork_is_another_agent_that_one_can_come_back_from(place: Place) -> None:
+    async with console(place) as terminal:
+        terminal.type("the first\r")
+        await terminal.stands("You said: the first")
+        terminal.type("/fork\r")
+        await terminal.stands("a copy; /agents lists both")
+        terminal.type("in the copy\r")
+        await terminal.stands("You said: in the copy")
+        terminal.type("/agents\r")
+        await terminal.stands("\n  main  main-session-")
+        await terminal.stands("\n* -     session-")
+        terminal.type("/switch nobody\r")
+        await terminal.stands('no agent "nobody"; agents: main')
+        terminal.type("/switch ma\t\r\r")
+        await terminal.until(lambda: terminal.visible()[-1].startswith("main") or "\nmain ·" in terminal.picture(), "?")
+        terminal.type("in the old one\r")
+        await terminal.stands("You said: in the old one")
+        await quits(terminal)
