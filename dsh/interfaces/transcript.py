@@ -34,12 +34,15 @@ LIVE_ROWS: Final = 14
 EXPANDED: Final = 100_000
 """Characters of a tool result that `Transcript.expand` shows."""
 
+ODD: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What events of other builds of this log may lead to: a display must not break on them."""
+
 
 class Transcript:
     """Shows events on a screen, whose live region it is.
 
-    typed: prompts that were typed on the screen, so that they are not shown a second time. reasoning_hint: what is said
-    behind the line about finished reasoning, such as the key that shows it. open_reasoning: print all of it instead.
+    reasoning_hint: what is said behind the line about finished reasoning, such as the key that shows it.
+    open_reasoning: print all of it instead.
     """
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +59,6 @@ class Transcript:
         self._last_result = ""
         self._steers = Steers()
         self.bar = StatusLine(self._ink)
-        self.typed: list[str] = []
         self.reasoning_hint = ""
         self.open_reasoning = False
 
@@ -89,10 +91,21 @@ class Transcript:
         self._finish_streams()
         self._calls.forget()
         self._wait.done()
-        self.typed.clear()
         self.bar.forget(agent, cap)
+        running: dict[str, tuple[Any, Any]] = {}
         for kind, data in past:
-            self._known(kind, data)
+            try:
+                self._known(kind, data)
+                if kind == "tool/call":
+                    running[data["callId"]] = data["name"], data["arguments"]
+                elif kind == "tool/result":
+                    running.pop(data["message"]["content"][0]["toolCallId"], None)
+                elif kind == "turn/end":
+                    running.clear()
+            except ODD:
+                continue
+        for id, (name, arguments) in running.items():
+            self._calls.start(id, str(name), arguments, self._clock())
         self._screen.changed()
 
     def expand(self, kind: Literal["reasoning", "tool"]) -> None:
@@ -111,7 +124,7 @@ class Transcript:
         try:
             self._event(kind, data)
             self._known(kind, data)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):  # of another build of this log
+        except ODD:
             self.note(f"an event {kind} that cannot be shown")
         self._screen.changed()
 
@@ -265,10 +278,7 @@ class Transcript:
         text = text_of(message["content"])
         steer = self._steers.entered(message)
         source = message["source"]
-        if text in self.typed:
-            self.typed.remove(text)
-            self._paper.typed()
-        elif source["kind"] == "user" and text:
+        if source["kind"] == "user" and text:
             self._prompt(self._ink.glyphs.steer if steer else ">", visible(text))
         elif source.get("form") in ("notice", "relay") and text:
             first = str(source.get("summary") or text).strip().split("\n", 1)[0]
@@ -281,7 +291,6 @@ class Transcript:
         self._streamed = False
         for line in self._calls.abandon(self._clock(), self._screen.width):
             self._print("work", line)
-        self.typed.clear()  # one that is left was taken back; the same text may come from somebody else
         name = end_name(reason)
         if name == "error":
             error = reason["error"]

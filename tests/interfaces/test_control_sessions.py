@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dsh.interfaces.screen import PlainScreen
-from dsh.interfaces.transcript import Transcript
 from tests.cli.kit import Place
 from tests.interfaces.control_kit import DEMO, controlled, demo_place
 
@@ -45,12 +43,3 @@ async def test_a_change_of_which_one_part_is_refused_changes_nothing(place: Plac
         await control.ask("PATCH", path, {"title": "kept?", "model": "nothing"}, 400)
         session = await control.ask("GET", path)
         assert (session["model"], session["title"]) == ("demo/demo", None)
-
-
-def test_a_prompt_that_was_typed_and_taken_back_hides_nobody_elses(capsys: pytest.CaptureFixture[str]) -> None:
-    transcript = Transcript(PlainScreen())
-    message = {"id": "m", "source": {"kind": "user"}, "content": [{"type": "text", "text": "hello"}]}
-    transcript.typed.append("hello")
-    transcript.event("turn/end", {"turn": 1, "reason": {"kind": "completed"}})
-    transcript.event("user/message", message)
-    assert "> hello" in capsys.readouterr().out

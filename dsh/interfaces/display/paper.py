@@ -43,10 +43,6 @@ class Paper:
             if self._open:
                 self._screen.write("\n")
 
-    def typed(self) -> None:
-        """A prompt stands there already: the person typed it."""
-        self._last = "prompt"
-
     def _gap(self, kind: Kind) -> bool:
         last = self._last
         if last is None or last == kind:

@@ -87,6 +87,8 @@ def check(session: Session, events: list[tuple[str, Any]]) -> None:
             live = session.live(width)
             assert not HIDDEN.search(live), live
             session.status(width)
+    session.transcript.follow("again", events)
+    session.live()
     session.transcript.expand("reasoning")
     session.transcript.expand("tool")
     assert not HIDDEN.search(session.text), session.text

@@ -161,6 +161,19 @@ def test_the_status_line_knows_the_past_of_a_session_and_forgets_the_one_before(
     assert session.text == ""
 
 
+def test_the_tools_that_run_when_one_comes_to_a_session_are_seen() -> None:
+    session = Session()
+    past = [
+        ("tool/call", {"callId": "a", "name": "bash", "arguments": '{"command": "make"}'}),
+        ("tool/call", {"callId": "b", "name": "read", "arguments": "{}"}),
+        ("tool/result", {"message": {"content": [{"type": "tool-result", "toolCallId": "b", "content": []}]}}),
+    ]
+    session.transcript.follow("main", past)
+    assert session.live().endswith("bash make · 0 s") and session.text == ""
+    session.transcript.follow("main", [*past, ("turn/end", {"reason": {"kind": "completed"}})])
+    assert session.live() == ""
+
+
 def test_a_nearly_full_context_stands_out() -> None:
     session = Session(width=100, colour=True)
     session.event("request/context", model="m", contextWindow=1000)

@@ -1,4 +1,4 @@
-"""The display in real pseudo-terminals of several kinds: narrow ones, without colours, of other encodings, dumb ones."""
+"""The display in pseudo-terminals of several kinds: narrow ones, without colours, of other encodings, dumb ones."""
 
 from __future__ import annotations
 
