@@ -39,10 +39,9 @@ class Rewritten:
 def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
     """`text` changed so that it parses to `intended`.
 
-    `rows` says that the document is a list of rows: its items, and the children of groups, are then matched by
-    `id` (or name and position), and all lists are edited item by item. Without it a list that differs is replaced
-    whole. An empty mapping at the top may become a document without content. Raises the parser's error when `text` is
-    no YAML.
+    `rows` says that the document is a list of rows: lists are then edited item by item, mappings matched by `id`.
+    Without it a list that differs is replaced whole. An empty mapping at the top may become a document without
+    content. Raises the parser's error when `text` is no YAML.
     """
     bom = "\ufeff" if text.startswith("\ufeff") else ""
     body = text[len(bom) :]
@@ -55,20 +54,6 @@ def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
                 return Rewritten(bom + body)
             body = body[: edit.start] + edit.text + body[edit.end :]
     return Rewritten(bom + _dump_anew(body, intended, newline), dumped=True)
-
-
-def row_identities(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the rows of one list are matched by: the id, or name and position among id-less rows of that name."""
-    counts: dict[str, int] = {}
-    found = []
-    for row in rows:
-        if isinstance(row.get("id"), str):
-            found.append("=" + row["id"])
-        else:
-            name = str(row.get("name"))
-            counts[name] = counts.get(name, 0) + 1
-            found.append(f"{name}#{counts[name]}")
-    return found
 
 
 class _CannotEditError(Exception):
@@ -133,10 +118,8 @@ class _Document:
         for item in self._aliases(root) if lost else ():
             marker = self._text[item.start : item.end].strip()
             if marker.removeprefix("*") in lost and not edit.start <= item.start < edit.end:
-                if isinstance(item, _Entry) and item.merge:
-                    raise _CannotEditError("an anchor that is merged elsewhere")
                 lead = " " if isinstance(item, _Entry) else ""
-                return _Edit(item.start, item.end, lead + render_flow(self._value(item.node)))
+                return _Edit(item.start, item.end, lead + render_flow(self._value(item.node), inside=True))
         return None
 
     def _aliases(self, node: yaml.Node) -> Iterator[_Item]:
@@ -187,12 +170,17 @@ class _Document:
         for at, entry in enumerate(entries):
             if not entry.merge and entry.name not in want and entry.name not in have.keys() - known:
                 return self._delete(entries, at, flow=flow)
+        for entry in entries:
+            if entry.merge and isinstance(merged := self._value(entry.node), Mapping):
+                kept = {name: value for name, value in merged.items() if name in want or name in known}
+                if len(kept) < len(merged):
+                    return _Edit(entry.colon + 1, entry.end, " " + render_flow(kept, inside=True))
         return None
 
     def _list_difference(self, node: yaml.SequenceNode, want: Sequence[Any], *, flow: bool, rows: bool) -> _Edit | None:
         items = self._items(node)
         have = self._value(node)
-        old, new = _identities(have, want, rows=rows)
+        old, new = _identities(have, want)
         operations = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         # Additions before removals, so that a list is never emptied in between; from the end, so that the
         # positions in front of an edit stay what the matcher saw.
@@ -308,7 +296,7 @@ class _Document:
         if flow or (inline_old and not literal_old and not _is_block(value) and not _is_literal(value)):
             gap = text[after_colon : entry.start]
             lead = gap if gap and not gap.strip(" \t\r\n") else " "
-            return _Edit(after_colon, entry.end, lead + render_flow(value))
+            return _Edit(after_colon, entry.end, lead + render_flow(value, inside=flow))
         # The comment behind the key, or behind a value that ends on the key's line, stays on the key's line.
         comment = ""
         if not inline_old:
@@ -338,7 +326,7 @@ class _Document:
     ) -> _Edit:
         if flow:
             at = entries[-1].end
-            return _Edit(at, at, f", {render_flow(name)}: {render_flow(value)}")
+            return _Edit(at, at, f", {render_flow(name, inside=True)}: {render_flow(value, inside=True)}")
         after = entries[-1]
         if rows:
             after = next((entry for entry in entries if entry.name == "name"), after)
@@ -360,66 +348,90 @@ class _Document:
 
     def _drop_lines(self, line: int, end: int) -> _Edit:
         start, stop = self._with_comments_above(line), self._next_line(end)
-        if stop == len(self._text) and not self._text.endswith("\n") and start > 0:
-            # The last line had no line break: the one before it must end the same way.
+        unended = stop == len(self._text) and not self._text.endswith("\n")
+        if unended and start > 0 and not self._is_literal_before(start):  # the line before it must end the same way
             start -= 2 if self._text[:start].endswith("\r\n") else 1
         return _Edit(start, stop, "")
 
-    def _dash_line(self, node: yaml.SequenceNode, item: _Item) -> int:
-        """The start of the line whose dash opens `item`."""
+    def _is_literal_before(self, at: int) -> bool:
+        """Whether the value in front of a position is a block of text, which its last line break belongs to."""
+        last: yaml.ScalarNode | None = None
+        nodes = [self._root] if self._root is not None else []
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, yaml.ScalarNode):
+                starts = node.start_mark.index
+                if starts < at and (last is None or starts > last.start_mark.index):
+                    last = node
+            else:
+                nodes += [each for part in node.value for each in (part if isinstance(part, tuple) else [part])]
+        return last is not None and last.style in ("|", ">")
+
+    def _dash(self, node: yaml.SequenceNode, item: _Item) -> int:
+        """Where the dash stands that opens `item`."""
         column = node.start_mark.column
         line = self._line_start(item.start)
-        while True:
-            if self._text[line + column : line + column + 1] == "-" and not self._text[line : line + column].strip():
-                return line
+        while self._text[line + column : line + column + 1] != "-" or self._text[line : line + column].strip(" -"):
             if line == 0:
                 raise _CannotEditError("a list item without a dash of its own")
             line = self._line_start(line - 1)
+        return line + column
+
+    def _is_inside_line(self, at: int) -> bool:
+        """Whether something stands before a position in its line: a list may open behind the dash of another."""
+        return bool(self._text[self._line_start(at) : at].strip())
 
     def _replace_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, *, flow: bool) -> _Edit:
         item = items[at]
-        single = isinstance(item.node, yaml.ScalarNode) and item.node.style not in ("|", ">")
-        if flow or ((single or item.alias) and not _is_block(value) and not _is_literal(value)):
+        single = "\n" not in self._text[item.start : item.end]
+        if flow or (single and not _is_block(value) and not _is_literal(value)):
             gap = "" if item.end > item.start or flow else " "  # an empty item ends at its dash
-            return _Edit(item.start, item.end, gap + render_flow(value))
-        start = self._dash_line(node, item) + node.start_mark.column
+            return _Edit(item.start, item.end, gap + render_flow(value, inside=flow))
+        start, pad = self._dash(node, item), " " * node.start_mark.column
         comment = self._text[item.end : self._line_end(item.end)].strip() if single else ""
-        block = self._block([value], node.start_mark.column).lstrip(" ")
-        if comment.startswith("#"):
-            block = f"{comment}{self._newline}{' ' * node.start_mark.column}{block}"
+        block = self._block([value], node.start_mark.column).removeprefix(pad)
+        if comment.startswith("#") and not self._is_inside_line(start):
+            block = f"{comment}{self._newline}{pad}{block}"
         return _Edit(start, self._line_end(item.end), block)
 
     def _delete_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, *, flow: bool) -> _Edit:
         item = items[at]
-        if not flow:
-            return self._drop_lines(self._dash_line(node, item), item.end)
-        if at + 1 < len(items):
+        if flow and at + 1 < len(items):
             return _Edit(item.start, items[at + 1].start, "")
-        return _Edit(items[at - 1].end, item.end, "")
+        if flow:
+            return _Edit(items[at - 1].end, item.end, "")
+        dash = self._dash(node, item)
+        if self._is_inside_line(dash):
+            return _Edit(dash, self._dash(node, items[at + 1]), "")
+        return self._drop_lines(self._line_start(dash), item.end)
 
     def _insert_item(
         self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, moved: int | None, *, flow: bool
     ) -> _Edit:
         """Insert `value` as item `at`; one that stands elsewhere in the list is copied with its comments."""
         if flow:
-            text = render_flow(value)
+            text = render_flow(value, inside=True)
             if at == 0:
                 return _Edit(items[0].start, items[0].start, f"{text}, ")
             return _Edit(items[at - 1].end, items[at - 1].end, f", {text}")
-        if moved is None:
+        pad = " " * node.start_mark.column
+        dashes = [self._dash(node, item) for item in items]
+        if moved is None or self._is_inside_line(dashes[moved]):
             block = self._block([value], node.start_mark.column)
         else:
-            start = self._with_comments_above(self._dash_line(node, items[moved]))
+            start = self._with_comments_above(self._line_start(dashes[moved]))
             block = self._text[start : self._line_end(items[moved].end)]
+        if at == 0 and self._is_inside_line(dashes[0]):
+            return _Edit(dashes[0], dashes[0], block.lstrip(" ") + self._newline + pad)
         if at == 0:
-            line = self._dash_line(node, items[0])
+            line = self._line_start(dashes[0])
             start = self._with_comments_above(line)
             start = start or line  # a comment that opens the file is about the file
             return _Edit(start, start, block + self._newline)
         place = self._line_end(items[at - 1].end)
         spaced = False
         if len(items) > 1:
-            gap = self._text[items[0].end : self._dash_line(node, items[1])]
+            gap = self._text[items[0].end : self._line_start(dashes[1])]
             spaced = any(not line.strip() for line in gap.split("\n")[1:-1])
         return _Edit(place, place, self._newline * (2 if spaced else 1) + block)
 
@@ -456,17 +468,18 @@ _FlowDumper.add_representer(str, _represent_line)
 _FlowDumper.add_multi_representer(str, _represent_line)
 
 
-def render_flow(value: Any) -> str:
-    """`value` on one line, fit to stand inside flow collections too."""
+def render_flow(value: Any, *, inside: bool = False) -> str:
+    """`value` on one line; with `inside` fit to stand in a flow collection, where fewer texts go without quotes."""
     text = yaml.dump(
-        _plain(value),
+        [_plain(value)] if inside else _plain(value),
         Dumper=_FlowDumper,
         default_flow_style=True,
         width=float("inf"),
         allow_unicode=True,
         sort_keys=False,
     )
-    return str(text).removesuffix("...\n").strip("\n")
+    line = str(text).removesuffix("...\n").strip("\n")
+    return line[1:-1] if inside else line
 
 
 def render_entry(head: str, value: Any, indent: int) -> list[str]:
@@ -512,14 +525,13 @@ def _is_literal(value: Any) -> bool:
     return isinstance(value, str) and "\n" in value[:-1] and value[-1] != "\n" and dump_yaml(value).startswith("|")
 
 
-def _identities(old: Sequence[Any], new: Sequence[Any], *, rows: bool) -> tuple[list[str], list[str]]:
-    """Keys that say which item of a list became which: rows by what identifies them, other mappings by their id.
-
-    Items without an id are the same if they are equal, or stand between the same neighbours.
-    """
-    if rows and _is_rows(old) and _is_rows(new):
-        return row_identities(old), row_identities(new)
+def _identities(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """Keys that say which item of a list became which: mappings with an id by that, all others by being equal, or
+    else by standing between the same neighbours."""
     before, after = [_identity(item) for item in old], [_identity(item) for item in new]
+    changed = [at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other]
+    if len(before) == len(after) and len(changed) == 1 and before[changed[0]][0] != "=":
+        return before, before
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         for i, j in zip(range(i1, i2), range(j1, j2), strict=False) if tag == "replace" else ():
             if "=" not in (before[i][0], after[j][0]):
@@ -530,10 +542,6 @@ def _identities(old: Sequence[Any], new: Sequence[Any], *, rows: bool) -> tuple[
 def _identity(item: Any) -> str:
     named = isinstance(item, Mapping) and isinstance(item.get("id"), str)
     return "=" + item["id"] if named else f" {_plain(item)!r}"
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value) and bool(value)
 
 
 def _plain(value: Any) -> Any:
