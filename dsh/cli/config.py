@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsh.cli import config_schema, config_values
+from dsh.cli import config_diff, config_edit, config_schema, config_values
 from dsh.cli.output import fail, print_json, tell
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
 app.command("get")(config_values.get)
 app.command("set")(config_values.set_)
 app.command("unset")(config_values.unset)
+app.command("diff")(config_diff.diff)
+app.command("edit")(config_edit.edit)
 app.command("schema")(config_schema.schema)
 
 File = Annotated[Path | None, typer.Argument(help="The composition; ./cordis.yml or the packaged one otherwise.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,9 +111,7 @@ def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draf
     from dsh.loader.drafts import Draft
     from dsh.loader.writeback import FileChangedError
 
-    if layer not in (None, "file", "user"):
-        raise typer.BadParameter(f"{layer!r} is not one of file, user", param_hint="--layer")
-    to: Any = layer
+    to: Any = known_layer(layer)
     with failures():
         for left in reversed(range(_ATTEMPTS)):
             draft = Draft(source)
@@ -134,28 +132,42 @@ def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draf
         tell(f"not in force: {_where(in_force)} says {_one_line(in_force)}")
 
 
+def known_layer(layer: str | None) -> str | None:
+    """The value of `--layer`; leaves when it is none of its words."""
+    if layer not in (None, "file", "user"):
+        raise typer.BadParameter(f"{layer!r} is not one of file, user", param_hint="--layer")
+    return layer
+
+
 def _check(source: Source, draft: Draft, place: Place) -> None:
     """Leave when the composition with the draft has a mistake that it has not without it."""
+    problems, warnings = look(source, draft.texts, place)
+    for problem in problems:
+        tell(problem)
+    if problems:
+        fail("nothing was changed")
+    for warning in warnings:
+        tell(warning)
+
+
+def look(source: Source, texts: Mapping[Path, str], place: Place | None = None) -> tuple[list[str], list[str]]:
+    """What would be wrong with new texts of files, and what would be odd. What is wrong already is odd only.
+
+    A key that nobody reads, which is odd in a file, is wrong at the `place` of an edit: it is a slip of the pen.
+    """
     from dsh.loader.offline import check
 
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print
-        after = check(source, draft.texts)
+        after = check(source, texts)
         if after.ok and not after.warnings:
-            return
+            return [], []
         before = check(source)
     known = {_meaning(each) for each in [*before.problems, *before.warnings]}
-    problems = [each for each in after.problems if _meaning(each) not in known]
     odd = [each for each in after.warnings if _meaning(each) not in known]
-    # A key that nobody reads is a slip of the pen: fatal here, where in a file it is a warning.
-    problems += [each for each in odd if each.row == place.address and each.key == place.key and each.stage == "config"]
-    if problems:
-        for problem in problems:
-            tell(str(problem))
-        fail("nothing was changed")
-    for problem in after.problems:
-        tell(f"wrong before and still: {problem}")
-    for warning in odd:
-        tell(f"warning: {warning}")
+    slips = [each for each in odd if place and (each.row, each.key, each.stage) == (place.address, place.key, "config")]
+    problems = [each for each in after.problems if _meaning(each) not in known]
+    still = [f"wrong before and still: {each}" for each in after.problems if _meaning(each) in known]
+    return [str(each) for each in [*problems, *slips]], [*still, *(f"warning: {each}" for each in odd)]
 
 
 def _meaning(problem: Problem) -> tuple[Any, ...]:
@@ -200,9 +212,13 @@ def _shown(place: Place) -> str:
 
 
 def _one_line(place: Place) -> str:
+    return one_line(_redacted(place))
+
+
+def one_line(value: Any) -> str:
+    """A value on one line; texts without quotes."""
     from dsh.loader.textedit import render_flow
 
-    value = _redacted(place)
     return value if isinstance(value, str) and "\n" not in value else render_flow(value)
 
 
