@@ -79,7 +79,14 @@ def paragraph(text: str, *, first: str = "", indent: str = "") -> str:
 
     width = max(20, min(terminal_width(), 100))
     lead, margin = first.rpartition("\n")[::2] if "\n" in first else ("", first)
-    lines = textwrap.wrap(spelled(text), width, initial_indent=margin, subsequent_indent=indent, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        spelled(text),
+        width,
+        initial_indent=margin,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
     return ("\n" if "\n" in first else "") + lead + "\n".join(lines)
 
 

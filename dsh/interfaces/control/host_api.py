@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dsh.cordis import describe_error
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
-from dsh.core.seams import AgentDefaultModel
 from dsh.llm.service import Llm
 
+from ..catalog import catalog
 from ..model_route import route_of
 from .messages import ApiError, Request, Response, only_fields, text_field
 from .run_folder import working_folder
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dsh.core.agent import Agent
 
     from .routes import Api
-
-CATALOG_SECONDS = 10.0
 
 
 async def status(api: Api, request: Request) -> Response:
@@ -101,25 +99,7 @@ async def _drain(api: Api) -> None:
 
 async def models(api: Api, request: Request) -> Response:
     """Every model route with its catalog, what is missing for its use, and the default route."""
-    llm: Llm = api.service(Llm)
-
-    async def catalog(provider: str) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(CATALOG_SECONDS):
-                return {"models": list(await llm.list_models(provider))}
-        except TimeoutError:
-            return {"models": [], "error": f"no answer within {CATALOG_SECONDS:g} s"}
-        except Exception as error:
-            return {"models": [], "error": describe_error(error)}
-
-    infos = llm.list_providers()
-    catalogs = await asyncio.gather(*(catalog(info["id"]) for info in infos))
-    providers = [
-        {"id": info["id"], "name": info["name"], "unusable": llm.usable(info["id"]), **found}
-        for info, found in zip(infos, catalogs, strict=True)
-    ]
-    selection = None if (default := api.ctx.get(AgentDefaultModel)) is None else default.current_selection()
-    return Response(body={"providers": providers, "default": None if selection is None else dict(selection)})
+    return Response(body=await catalog(api.ctx, api.service(Llm)))
 
 
 async def plugins(api: Api, request: Request) -> Response:

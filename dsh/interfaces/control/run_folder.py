@@ -161,6 +161,17 @@ def find_entries(home: Path | str) -> list[Entry]:
     return sorted((entry for entry in entries if not _remove_if_gone(entry)), key=lambda entry: entry.started_at)
 
 
+def gone_entries(home: Path | str) -> list[Entry]:
+    """The entries that daemons of this machine left behind; removes nothing."""
+    folder = os.path.join(home, FOLDER)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    entries = [entry for name in names if name.endswith(".json") and (entry := _read(os.path.join(folder, name)))]
+    return [entry for entry in entries if entry.host == host_name() and is_gone(entry)]
+
+
 def is_gone(entry: Entry) -> bool:
     """Whether nobody listens on an entry's socket any more."""
     return _refuses(entry.socket)

@@ -1,0 +1,83 @@
+"""`dsh models`: the routes of a composition, which is the default and why, and choosing another."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.cli.compositions import SPINE
+from tests.cli.kit import TIMEOUT, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place.make(tmp_path)
+    place.init()
+    return place
+
+
+async def test_routes_say_whether_they_can_be_used_and_why_not_and_why_the_default_is_it(place: Place) -> None:
+    done = await place.dsh("models")
+    assert done.code == 0, done.err
+    assert "default: demo/demo\n" in done.out and "* demo" in done.out
+    words = " ".join(done.out.split())
+    assert 'the first candidate of row "agent-default-model" that can be used, after deepseek-official/' in words
+    assert "deepseek-official (DeepSeek): cannot be used: no key" in words and "1,000,000 tokens" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+    with_key = await place.dsh("models", "--json", env={"DEEPSEEK_API_KEY": "sk-x"})
+    told = with_key.json()
+    assert told["default"] == {"provider": "deepseek-official", "model": "deepseek-flash"}
+    usable = {each["id"]: each["unusable"] for each in told["providers"]}
+    assert usable["deepseek-official"] is None and usable["demo"] is None
+    (flash,) = [m for m in told["providers"][0]["models"] if m["id"] == "deepseek-flash"]
+    assert flash["context"] == {"contextWindow": 1_000_000}
+
+
+async def test_set_stores_the_choice_in_the_settings_and_it_wins(place: Place) -> None:
+    done = await place.dsh("models", "set", "local/some/model")
+    assert done.code == 0 and "local/some/model is the default now" in done.out
+    assert 'local does not list the model "some/model"' in done.err and "local cannot be used now" in done.err
+    told = (await place.dsh("models", "--json")).json()
+    assert told["default"] == {"provider": "local", "model": "some/model"} and "your choice in" in told["why"]
+    assert (await place.dsh("settings", "get", "agent-default-model.model")).out == "some/model\n"
+    await place.dsh("settings", "unset", "agent-default-model")
+    assert (await place.dsh("models", "--json")).json()["default"]["provider"] == "demo"
+
+
+async def test_set_drops_the_effort_of_the_route_before_and_refuses_what_is_no_route(place: Place) -> None:
+    place.home.mkdir(mode=0o700)
+    (place.home / "settings.yaml").write_text(
+        "# mine\nagent-default-model: {provider: demo, model: demo, reasoningEffort: max}\nother: {a: 1}\n"
+    )
+    assert (await place.dsh("models", "set", "demo/demo")).err == ""
+    assert (await place.dsh("models", "--json")).json()["default"] == {"provider": "demo", "model": "demo"}
+    text = (place.home / "settings.yaml").read_text()
+    assert "# mine" in text and "other: {a: 1}" in text and "reasoningEffort" not in text
+    for wrong in ("demo", "/demo", "demo/"):
+        done = await place.dsh("models", "set", wrong)
+        assert done.code == 2 and "write PROVIDER/MODEL" in done.err
+    near = await place.dsh("models", "set", "dmo/demo")
+    assert near.code == 0 and 'did you mean "demo"?' in near.err
+
+
+async def test_a_running_daemon_is_asked_and_follows_the_choice(place: Place) -> None:
+    async with place.daemon() as daemon:
+        await daemon.ready()
+        assert f"daemon {daemon.process.pid}" in (await place.dsh("models")).out
+        done = await place.dsh("models", "set", "local/smollm2-135m")
+        assert done.code == 0
+        async with asyncio.timeout(TIMEOUT):
+            while (told := (await place.dsh("models", "--json")).json())["default"]["provider"] != "local":
+                pass
+        assert told["pid"] == daemon.process.pid
+
+
+async def test_a_composition_without_models_or_one_that_does_not_start_says_so(place: Place) -> None:
+    place.write("cordis.yml", SPINE)
+    done = await place.dsh("models")
+    assert done.code == 0 and "no row offers a model" in done.out and "no row agent-default-model" in done.out
+    place.write("cordis.yml", "- {id: x, name: ./gone.py}\n")
+    broken = await place.dsh("models")
+    assert broken.code == 1 and "cordis.yml:1" in broken.err and "Traceback" not in broken.err
