@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 from dsh.llm.content import text_of
 
 from .display import markdown
-from .display.advice import end_advice, error_advice
 from .display.answer import Answer
 from .display.cells import wrapped
 from .display.happenings import told
@@ -24,6 +23,7 @@ from .display.reasoning import Reasoning
 from .display.status_line import StatusLine
 from .display.steers import Steers
 from .display.tool_calls import ToolCalls
+from .display.turn_end import told_end
 from .outcome import end_name
 from .screen import Screen
 from .terminal_text import visible
@@ -56,7 +56,7 @@ class Transcript:
         self._wait = ModelWait(self._ink)
         self._streamed = False
         self._retry_line: str | None = None
-        self._last_result = ""
+        self._last_result: Sequence[Any] = ()
         self._steers = Steers()
         self.bar = StatusLine(self._ink)
         self.reasoning_hint = ""
@@ -92,25 +92,17 @@ class Transcript:
         self._calls.forget()
         self._wait.done()
         self.bar.forget(agent, cap)
-        running: dict[str, tuple[Any, Any]] = {}
         for kind, data in past:
             try:
                 self._known(kind, data)
-                if kind == "tool/call":
-                    running[data["callId"]] = data["name"], data["arguments"]
-                elif kind == "tool/result":
-                    running.pop(data["message"]["content"][0]["toolCallId"], None)
-                elif kind == "turn/end":
-                    running.clear()
+                self._calls.past(kind, data, self._clock())
             except ODD:
                 continue
-        for id, (name, arguments) in running.items():
-            self._calls.start(id, str(name), arguments, self._clock())
         self._screen.changed()
 
     def expand(self, kind: Literal["reasoning", "tool"]) -> None:
         """Print all of the last reasoning, or of the last tool result."""
-        text = self._reasoning.text if kind == "reasoning" else self._last_result
+        text = self._reasoning.text if kind == "reasoning" else visible(text_of(self._last_result))
         shown = text if len(text) <= EXPANDED else f"{text[:EXPANDED]}\n{self._ink.glyphs.ellipsis}"
         if shown.strip():
             self._print("work", self._ink(DIM, self._wrapped(shown)))
@@ -212,6 +204,10 @@ class Transcript:
             self._calls.written(chunk, self._clock())
         elif kind in ("block-end", "finish"):
             self._finish_streams()
+            if kind == "block-end":
+                self._wait.go_on(self._clock())
+            else:
+                self._wait.done()
 
     def _show_answer(self, text: str) -> None:
         if not self._screen.live:
@@ -268,7 +264,7 @@ class Transcript:
 
     def _result(self, id: str, data: Any, content: Any, failed: bool) -> None:
         self._finish_streams()
-        self._last_result = visible(text_of(content))
+        self._last_result = content
         shown = self._calls.end(id, data, content, failed, self._clock(), self._screen.width)
         self._print("work", shown)
 
@@ -291,19 +287,8 @@ class Transcript:
         self._streamed = False
         for line in self._calls.abandon(self._clock(), self._screen.width):
             self._print("work", line)
-        name = end_name(reason)
-        if name == "error":
-            error = reason["error"]
-            self.error(f"{error['code']}: {error['message']}")
-            self._advise(error_advice(error))
-        elif name != "completed":
-            why = reason["reason"].get("reason") if name == "aborted" and "reason" in reason else None
-            self.note(f"turn ended: {name}{f' ({why})' if why else ''}", YELLOW)
-            self._advise(end_advice(name))
-
-    def _advise(self, text: str | None) -> None:
-        if text is not None:
-            self.note(f"  {text}")
+        for colour, line in told_end(end_name(reason), reason):
+            self.note(line, colour)
 
     # -- printing -------------------------------------------------------------------------------------------------
 

@@ -14,36 +14,35 @@ MOST_ROWS: Final = 40
 MOST_PAIRS: Final = 40_000
 """A larger hunk (old lines times new lines) is shown as all removed and all added: comparing it takes too long."""
 
+_COLOURS: Final = {"-": RED, "+": GREEN, " ": DIM}
+
 Row = tuple[str, str]
 """A sign (``-``, ``+`` or a space) and the line."""
 
 
-def changes(diffs: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """How many lines were added and removed."""
-    rows = [sign for diff in diffs for sign, _ in _rows(diff)]
-    return rows.count("+"), rows.count("-")
+class DiffView:
+    """The hunks of one edit."""
 
+    def __init__(self, diffs: Sequence[Mapping[str, Any]]) -> None:
+        self._hunks = [list(_rows(diff)) for diff in diffs]
+        signs = [sign for hunk in self._hunks for sign, _ in hunk]
+        self.added, self.removed = signs.count("+"), signs.count("-")
 
-def diff_rows(diffs: Sequence[Mapping[str, Any]], ink: Ink, width: int) -> list[str]:
-    """The hunks, at most `MOST_ROWS` rows."""
-    shown: list[str] = []
-    left = 0
-    colours = {"-": RED, "+": GREEN, " ": DIM}
-    for at, diff in enumerate(diffs):
-        rows = list(_rows(diff))
-        if len(shown) >= MOST_ROWS:
-            left += len(rows)
-            continue
-        if at:
-            shown.append(ink(DIM, f"  {ink.glyphs.ellipsis}"))
-        room = max(0, MOST_ROWS - len(shown))
-        for sign, line in rows[:room]:
-            text = cut(f"  {sign} {visible(line)}", width, ink.glyphs.ellipsis)
-            shown.append(ink(colours[sign], text))
-        left += max(0, len(rows) - room)
-    if left:
-        shown.append(ink(DIM, f"  {ink.glyphs.ellipsis} {left} more"))
-    return shown
+    def rows(self, ink: Ink, width: int) -> list[str]:
+        """At most about `MOST_ROWS` rows."""
+        shown: list[str] = []
+        left = 0
+        for at, hunk in enumerate(self._hunks):
+            room = max(0, MOST_ROWS - len(shown))
+            if at and room:
+                shown.append(ink(DIM, f"  {ink.glyphs.ellipsis}"))
+            for sign, line in hunk[:room]:
+                text = cut(f"  {sign} {visible(line)}", width, ink.glyphs.ellipsis)
+                shown.append(ink(_COLOURS[sign], text))
+            left += max(0, len(hunk) - room)
+        if left:
+            shown.append(ink(DIM, f"  {ink.glyphs.ellipsis} {left} more"))
+        return shown
 
 
 def _rows(diff: Mapping[str, Any]) -> Iterator[Row]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..terminal_text import visible
 from .amounts import duration, elapsed
 from .ink import DIM, YELLOW, Ink
+
+PATIENCE: Final = 1.0
+"""Seconds between two parts of a reply that need no word."""
 
 
 class ModelWait:
@@ -28,6 +31,10 @@ class ModelWait:
     def ask(self, now: float) -> None:
         """A request was sent."""
         self._asked, self._retry = now, ""
+
+    def go_on(self, now: float) -> None:
+        """A part of the reply has ended; the next one may come at once, so this is told after a while only."""
+        self._asked, self._retry = now + PATIENCE, ""
 
     def done(self) -> None:
         """Nothing is waited for."""
@@ -50,7 +57,7 @@ class ModelWait:
             left = f" in {elapsed(self._again - now + 0.99)}: "
             sign = f"{self._ink.glyphs.retry} "
             return [self._ink.row(width, (YELLOW, sign + self._retry + left), (YELLOW, self._reason))]
-        if self._asked is not None:
+        if self._asked is not None and now >= self._asked:
             spin = self._ink.spinner(now)
             return [self._ink.row(width, (DIM, f"{spin} waiting for the model, {elapsed(now - self._asked)}"))]
         return []

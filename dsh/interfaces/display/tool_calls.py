@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..terminal_text import visible
 from .amounts import counted, duration, elapsed, size
 from .cells import cells, cut
-from .diff_view import changes, diff_rows
+from .diff_view import DiffView
 from .ink import CYAN, DIM, GREEN, RED, YELLOW, Ink, Piece
 from .tool_words import Outcome, arguments_of, main_argument, outcome, written
 
@@ -79,17 +79,27 @@ class ToolCalls:
         call = self._calls.pop(id, None) or Call("tool", "", now)
         self._announced.pop(id, None)
         done = outcome(data, content, failed, call.writes)
-        rows = [self.line(call, done, now, width)]
-        if done.diffs:
-            rows += diff_rows(done.diffs, self._ink, width)
-        return "\n".join(rows)
+        if not done.diffs:
+            return self._line(call, done, now, width)
+        diff = DiffView(done.diffs)
+        counts: list[Piece] = [("", " "), (GREEN, f"+{diff.added}"), ("", " "), (RED, f"-{diff.removed}")]
+        return "\n".join([self._line(call, done, now, width, counts), *diff.rows(self._ink, width)])
 
     def abandon(self, now: float, width: int) -> list[str]:
         """The turn is over, and with it whatever had not ended; the lines to print."""
         left = [call for call in self._calls.values() if call.running]
         self._calls.clear()
         self._announced.clear()
-        return [self.line(call, Outcome("cancelled", ""), now, width) for call in left]
+        return [self._line(call, Outcome("cancelled", ""), now, width) for call in left]
+
+    def past(self, kind: str, data: Any, now: float) -> None:
+        """An event of the past: which calls run already when one comes to a session."""
+        if kind == "tool/call":
+            self.start(data["callId"], data["name"], data["arguments"], now)
+        elif kind == "tool/result":
+            self._calls.pop(data["message"]["content"][0]["toolCallId"], None)
+        elif kind == "turn/end":
+            self._calls.clear()
 
     def forget(self) -> None:
         """Another session comes."""
@@ -98,20 +108,19 @@ class ToolCalls:
 
     # -- how it looks ---------------------------------------------------------------------------------------------
 
-    def line(self, call: Call, done: Outcome, now: float, width: int) -> str:
+    def _line(self, call: Call, done: Outcome, now: float, width: int, counts: Sequence[Piece] = ()) -> str:
         """The line of a call that has ended."""
         ink, glyphs = self._ink, self._ink.glyphs
-        sign = {"done": glyphs.done, "failed": glyphs.failed, "cancelled": glyphs.cancelled}[done.state]
-        colour = {"done": GREEN, "failed": RED, "cancelled": YELLOW}[done.state]
-        words: list[Piece] = []
-        if done.diffs:
-            added, removed = changes(done.diffs)
-            words += [("", " "), (GREEN, f"+{added}"), ("", " "), (RED, f"-{removed}")]
-        elif done.state == "cancelled":
+        sign, colour = {
+            "done": (glyphs.done, GREEN),
+            "failed": (glyphs.failed, RED),
+            "cancelled": (glyphs.cancelled, YELLOW),
+        }[done.state]
+        words = list(counts)
+        if done.state == "cancelled":
             words.append((YELLOW, f" {glyphs.dot} cancelled{' ' * bool(done.words)}{done.words}"))
         elif done.words:
-            text = f" {glyphs.dot} {done.words}"
-            words.append((RED if done.state == "failed" else DIM, text))
+            words.append((RED if done.state == "failed" else DIM, f" {glyphs.dot} {done.words}"))
         took = now - call.began
         time = f" {glyphs.dot} {duration(took)}" if took >= 0.05 and width >= NARROW else ""
         head = [("", "  " * call.depth), (colour, f"{sign} "), (CYAN, call.name)]

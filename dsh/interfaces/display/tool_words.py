@@ -71,7 +71,7 @@ def outcome(data: Mapping[str, Any], content: Any, failed: bool, written: str = 
 
     data: the event with its ``error`` and ``meta``; content: the blocks of the result; written: see `written`.
     """
-    text = visible("".join(str(block.get("text", "")) for block in content if block.get("type") == "text"))
+    text = "".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
     error = data.get("error")
     code = error.get("code") if isinstance(error, Mapping) else None
     if code in _BROKEN_OFF:
@@ -86,8 +86,8 @@ def outcome(data: Mapping[str, Any], content: Any, failed: bool, written: str = 
             return Outcome("done", written)
         if words := _of_meta(meta):
             return Outcome("done", words)
-    if ended := _ENDED.search(text):
-        last = next((line for line in reversed(text[: ended.start()].split("\n")) if line.strip()), "")
+    if ended := _ENDED.search(end := text[-LONGEST:]):
+        last = next((line for line in reversed(end[: ended.start()].split("\n")) if line.strip()), "")
         return Outcome("failed", f"{ended[1]}, {_line(last)}" if last else ended[1])
     others = [str(block.get("type")) for block in content if block.get("type") != "text"]
     return Outcome("done", ", ".join([*([_amount(text)] if text or not others else []), *others]))
@@ -119,12 +119,12 @@ def _diffs(value: Any) -> tuple[Mapping[str, Any], ...]:
 
 def _amount(text: str, short: int = SHORT) -> str:
     """How much text there is; the text itself where it is one line of at most ``short`` characters."""
-    bare = text.strip("\n")
+    bare = text.strip("\r\n")
     if not bare.strip() or bare == "(no output)":
         return "no output"
     lines = bare.count("\n") + 1
     if lines == 1 and len(bare) <= short:
-        return bare.strip()
+        return _line(bare)
     return f"{counted(lines, 'line')}, {size(len(text.encode('utf-8', 'replace')))}"
 
 

@@ -45,6 +45,17 @@ def test_waiting_for_the_model_shows_for_how_long() -> None:
     assert session.live() == "Here." and not session.transcript.ticking
 
 
+def test_a_reply_that_goes_on_after_a_while_is_waited_for() -> None:
+    session = Session()
+    session.thinks("hm")
+    session.chunk("block-end")
+    assert session.live() == ""
+    session.now += 3
+    assert session.live().endswith("waiting for the model, 2 s")
+    session.chunk("finish")
+    assert session.live() == ""
+
+
 def test_a_retry_counts_down_with_its_reason() -> None:
     session = Session()
     session.says("Half an ans")

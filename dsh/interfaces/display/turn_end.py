@@ -1,9 +1,11 @@
-"""What a person can do about a turn that failed."""
+"""How a turn ended, when that was not as it should: in words, and what a person can do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from .ink import DIM, RED, YELLOW
 
 _ADVICE: Final = {
     "AUTH": "check the key with `dsh credentials`, and baseURL of the provider's row",
@@ -28,12 +30,22 @@ _ENDS: Final = {
 }
 
 
-def error_advice(error: Mapping[str, Any]) -> str | None:
-    """What to do about the error that ended a turn; None when its own message says it, or nobody knows."""
-    message = str(error.get("message", ""))
-    return None if "`dsh " in message else _ADVICE.get(str(error.get("code")))
+Line = tuple[str, str]
+"""An SGR style and the text of a line."""
 
 
-def end_advice(name: str) -> str | None:
-    """What to do about a turn that ended short of its goal."""
-    return _ENDS.get(name)
+def told_end(name: str, reason: Mapping[str, Any]) -> list[Line]:
+    """The lines about the end of a turn, none for one that was completed. name: what `outcome.end_name` says."""
+    if name == "completed":
+        return []
+    if name == "error":
+        error = reason["error"]
+        message = str(error["message"])
+        lines = [(RED, f"{error['code']}: {message}")]
+        advice = None if "`dsh " in message else _ADVICE.get(str(error["code"]))  # some say it themselves
+    else:
+        cause = reason.get("reason")
+        why = cause.get("reason") if name == "aborted" and isinstance(cause, Mapping) else None
+        lines = [(YELLOW, f"turn ended: {name}{f' ({why})' if why else ''}")]
+        advice = _ENDS.get(name)
+    return lines if advice is None else [*lines, (DIM, f"  {advice}")]
