@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
 from dsh.core.agent_events import AgentError
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
+from dsh.core.seams import install_settings_section
 from dsh.core.session import Session
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.content import text_of
@@ -37,6 +38,16 @@ class Config(ConfigModel):
     tail: int = field(0, min=0, description="Earlier messages of the session to show at the start")
 
 
+class Display(ConfigModel):
+    """What a user sets about the look of the console: the settings section ``console``."""
+
+    reasoning: Literal["line", "whole"] = field(
+        "line",
+        live=True,
+        description="What stays of finished reasoning: a line about it, or all",
+    )
+
+
 def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop: AgentLoop) -> None:
     """Open the console once the composition stands."""
     table = CommandTable()
@@ -46,6 +57,7 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     ctx.on("hmr/reload", console.reloaded)
     ctx.on("loader/refreshed", console.applied)
     ctx.provide(ConsoleCommands(ctx, table))
+    install_settings_section(ctx, "console", Display, Display(), on_change=console.look)
     ctx.spawn(console.main, name="console", critical=True)
 
 
@@ -200,6 +212,10 @@ class Console:
         """Errors that end a turn are shown by its end; others here."""
         if event.step == 0 and event.agent is self._agent:
             self._transcript.error(describe_error(event.error))
+
+    def look(self, display: Display) -> None:
+        """The user has set how things are shown."""
+        self._transcript.open_reasoning = display.reasoning == "whole"
 
     def reloaded(self, event: Any) -> None:
         """Plugin code was reloaded."""

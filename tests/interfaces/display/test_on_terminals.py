@@ -73,3 +73,21 @@ async def test_a_dumb_terminal_gets_text_as_it_comes(tmp_path: Path) -> None:
     picture, raw = await shown(tmp_path, term="dumb")
     assert "\x1b" not in raw
     assert f"✓ bash printf '\\033[31mhi' · hi\n\n{ANSWER}" in picture.replace("\r", "")
+
+
+async def test_reasoning_stays_whole_for_a_user_who_sets_that(tmp_path: Path) -> None:
+    place = Place.make(tmp_path, LANG="C.UTF-8")
+    place.write("cordis.yml", COMPOSITION)
+    replies = [{"reasoning": "first one way", "text": "One."}, {"reasoning": "then another way", "text": "Two."}]
+    async with MockLlmServer(replies) as server:
+        place.model(server.url)
+        command = (PYTHON, "-m", "dsh.cli.main", "run", "cordis.yml", "--prompt", "go")
+        async with on_terminal(*command, cwd=place.work, env=place.env) as terminal:
+            await terminal.stands("3 words; Ctrl-O shows it")
+            await terminal.stands("One.\n\n>")
+            terminal.type("/settings console.reasoning whole\r")
+            await terminal.stands("console.reasoning")
+            terminal.type("again\r")
+            await terminal.stands("then another way\n\nTwo.")
+            terminal.type("\x04")
+            assert await terminal.ends() == 0
