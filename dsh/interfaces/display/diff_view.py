@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any, Final
 
 from ..terminal_text import visible
@@ -46,6 +45,8 @@ class DiffView:
 
 
 def _rows(diff: Mapping[str, Any]) -> Iterator[Row]:
+    from difflib import SequenceMatcher
+
     before = diff.get("oldText")
     old = before.split("\n") if isinstance(before, str) and before else []
     new = diff["newText"].split("\n") if diff["newText"] else []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
 from typing import Final
 
+from dsh.cordis.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Glyphs:
     """One sign each; ``spinner`` is a cycle of frames."""
 
@@ -29,7 +30,7 @@ ASCII: Final = Glyphs("ok", "x", "-", ".", "*", ">>", "~", "-", "...", "|/-\\")
 def glyphs_for(encoding: str) -> Glyphs:
     """The signs for text in ``encoding``; plain ASCII when it cannot say all of them."""
     try:
-        "".join(astuple(UNICODE)).encode(encoding)
+        "✓✗⊘◦∴»↻·…⠋".encode(encoding)
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return UNICODE

@@ -7,8 +7,9 @@ no later text can change is complete: a paragraph at the empty line behind it, a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from dsh.cordis.records import record
 
 _FENCE: Final = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)")
 _ITEM: Final = re.compile(r" {0,1}(?:[-+*]|(\d{1,9})[.)])(?:[ \t]|$)")
@@ -24,7 +25,7 @@ LONGEST: Final = 8000
 Kind = Literal["text", "item", "open", "code", "close"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """Complete lines. ``open`` and ``close`` are the fences around lines of ``code``; ``item`` is a list item."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from dsh.cordis.records import struct
 
 from ..terminal_text import visible
 from .amounts import counted, duration, elapsed, size
@@ -20,7 +21,7 @@ NARROW: Final = 30
 """Cells below which the line of a call tells no time."""
 
 
-@dataclass(slots=True)
+@struct
 class Call:
     """One call that has not ended: being written by the model (``size`` in characters), or running.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from dsh.cordis.records import record
 
 from ..terminal_text import visible
 from .amounts import counted, size
@@ -31,7 +32,7 @@ _BROKEN_OFF: Final = {
 State = Literal["done", "failed", "cancelled"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """How a call ended: ``words`` for its line, and the edit that it made."""
 
