@@ -273,6 +273,19 @@ class _Document:
         end = self._text.find("\n", at)
         return len(self._text) if end < 0 else end + 1
 
+    def _own_end(self, at: int, column: int) -> int:
+        """The end of the last line of a block in a collection at `column` whose content ends at `at`.
+
+        Comments below it that are indented further than the collection are about what is inside the block.
+        """
+        end = self._line_end(at)
+        while (start := self._next_line(end)) < len(self._text):
+            line = self._text[start : self._line_end(start)]
+            if not line.lstrip(" ").startswith("#") or len(line) - len(line.lstrip(" ")) <= column:
+                break
+            end = self._line_end(start)
+        return end
+
     def _with_comments_above(self, line_start: int) -> int:
         """The start of the comment lines that stand directly above a line, else the line itself."""
         start = line_start
@@ -330,7 +343,7 @@ class _Document:
         after = entries[-1]
         if rows:
             after = next((entry for entry in entries if entry.name == "name"), after)
-        at = self._line_end(after.end)
+        at = self._own_end(after.end, self._column(node))
         lines = render_block({name: value}, self._column(node))
         return _Edit(at, at, self._newline + self._newline.join(lines))
 
@@ -344,7 +357,7 @@ class _Document:
         line = self._line_start(start)
         if self._text[line:start].strip():  # the first key of a list item stands behind its dash
             return _Edit(start, entries[at + 1].key.start_mark.index, "")
-        return self._drop_lines(line, entry.end)
+        return self._drop_lines(line, self._own_end(entry.end, start - line))
 
     def _drop_lines(self, line: int, end: int) -> _Edit:
         start, stop = self._with_comments_above(line), self._next_line(end)
@@ -403,7 +416,7 @@ class _Document:
         dash = self._dash(node, item)
         if self._is_inside_line(dash):
             return _Edit(dash, self._dash(node, items[at + 1]), "")
-        return self._drop_lines(self._line_start(dash), item.end)
+        return self._drop_lines(self._line_start(dash), self._own_end(item.end, node.start_mark.column))
 
     def _insert_item(
         self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, moved: int | None, *, flow: bool
@@ -420,7 +433,7 @@ class _Document:
             block = self._block([value], node.start_mark.column)
         else:
             start = self._with_comments_above(self._line_start(dashes[moved]))
-            block = self._text[start : self._line_end(items[moved].end)]
+            block = self._text[start : self._own_end(items[moved].end, node.start_mark.column)]
         if at == 0 and self._is_inside_line(dashes[0]):
             return _Edit(dashes[0], dashes[0], block.lstrip(" ") + self._newline + pad)
         if at == 0:
@@ -428,7 +441,7 @@ class _Document:
             start = self._with_comments_above(line)
             start = start or line  # a comment that opens the file is about the file
             return _Edit(start, start, block + self._newline)
-        place = self._line_end(items[at - 1].end)
+        place = self._own_end(items[at - 1].end, node.start_mark.column)
         spaced = False
         if len(items) > 1:
             gap = self._text[items[0].end : self._line_start(dashes[1])]

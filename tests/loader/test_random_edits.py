@@ -285,6 +285,9 @@ def touched(value: Any, lines: list[str], what: Edit) -> tuple[int, int]:
     if kind == "delete" and after and re.match(r"[ -]*- ", lines[start]) and path[-1] in (0, *KEYS, "config"):
         end = line_of(value, after[0], lines) + 1  # what follows may take its place behind the dash
     if kind == "delete":
+        column = at(value, path[:-1]).mark.column - 1
+        while end < len(lines) and re.match(rf" {{{column + 1},}}#", lines[end]):
+            end += 1  # a comment inside of what goes
         while start and lines[start - 1].lstrip().startswith("#"):
             start -= 1
     return start, end
