@@ -144,8 +144,9 @@ class PluginRun:
     @overload
     def __getitem__(self, key: type[T]) -> T: ...
     def __getitem__(self, key: Any) -> Any:
-        """A service by class or name. Raises as reading it from a context does."""
-        return self.root[key]
+        """A service by class or name, called on behalf of `run.ctx`. Raises as reading it from a context does."""
+        service = self.ctx.get(key)
+        return service if service is not None else self.root[key]
 
     # -- tools --------------------------------------------------------------------------------------------------------
 

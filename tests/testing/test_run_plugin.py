@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from dsh.cordis import AbortController, ConfigError, ConfigModel, Context, HarnessError, Service, field
+from dsh.cordis import (
+    AbortController,
+    ConfigError,
+    ConfigModel,
+    Context,
+    Disposer,
+    HarnessError,
+    Service,
+    field,
+    owned,
+)
 from dsh.core.session import Session
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.core.tools import ToolRun, Tools, ToolsResult
@@ -134,6 +144,25 @@ async def test_the_environment_is_only_what_the_test_gives(monkeypatch: pytest.M
     async with run_plugin(lambda ctx: None, environment={"MINE": "2"}) as run:
         values = run["launchEnvironment"].values
         assert values == {"MINE": "2"}
+
+
+async def test_what_the_test_registers_with_a_service_leaves_before_the_plugin() -> None:
+    class Bell(Service, name="bell"):
+        def __init__(self, ctx: Context) -> None:
+            self.hears: list[Any] = []
+
+        @owned
+        def heard_by(self, caller: Context, fn: Any) -> Disposer:
+            self.hears.append(fn)
+            return caller.defer(lambda: self.hears.remove(fn), "one who hears")
+
+    for key in (Bell, "bell"):
+        async with run_plugin(Bell) as run:
+            run[key].heard_by(print)
+            bell = run.root[Bell]
+            assert bell.hears == [print]
+            await run.unload()
+            assert bell.hears == []
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
