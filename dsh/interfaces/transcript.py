@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from dsh.llm.content import text_of
@@ -93,12 +94,14 @@ class Transcript:
         self._wait.done()
         self.bar.forget(agent, cap)
         for kind, data in past:
-            try:
-                self._known(kind, data)
-                self._calls.past(kind, data, self._clock())
-            except ODD:
-                continue
+            self.recall(kind, data)
         self._screen.changed()
+
+    def recall(self, kind: str, data: Any) -> None:
+        """Take from an event of the past what stays known, without showing it."""
+        with suppress(*ODD):
+            self._known(kind, data)
+            self._calls.past(kind, data, self._clock())
 
     def expand(self, kind: Literal["reasoning", "tool"]) -> None:
         """Print all of the last reasoning, or of the last tool result."""
@@ -177,7 +180,6 @@ class Transcript:
                     self.note(text)
 
     def _known(self, kind: str, data: Any) -> None:
-        """Take from an event, also of the past, what stays known."""
         self.bar.event(kind, data)
         if kind == "agent/inbox/spliced":
             self._steers.spliced(data)

@@ -30,6 +30,7 @@ async def test_a_terminal_talks_to_a_daemon_and_leaves_it_running(place: Place) 
         async with console(place, "main", command="attach") as terminal:
             await terminal.shows(f"attached to main, session {control.main}")
             await terminal.shows("> said before")
+            await terminal.stands("main · demo")  # agent and model
             terminal.type("hello from here\r")
             await terminal.shows("You said: hello from here")
             terminal.type('call bash {"command":"echo from-the-shell","description":"d"}\r')

@@ -121,6 +121,8 @@ class RemoteConsole:
         """Show the last messages, and return the event after which the live part begins."""
         status = await self._ask("GET", "")
         last: int = status["asOfSeq"]
+        if model := status.get("model"):  # the log tells it when it changes only
+            self._dialogue.transcript.recall("request/context", {"model": model.partition("/")[2]})
         if self._tail <= 0:
             return last
         if status["status"] == "running":  # show the running turn from its beginning
