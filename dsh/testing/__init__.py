@@ -13,16 +13,16 @@ runner. Tests that already run on asyncio by anyio or pytest-asyncio use the sam
 but the model: services, agents, the loop and its log; the model too, over HTTP, with ``ScriptedModel(…, http=True)``.
 """
 
-from dsh.cordis.testing import VirtualClock, assert_clean, harness, record
+from dsh.cordis.testing import harness, record
 
 from .async_test import async_test
 from .fake_clock import FakeClock
 from .footprint import Footprint, assert_nothing_left, nothing_left
-from .parts import PARTS, mount_companions
+from .parts import PARTS
 from .recorded import RecordedModel, save_log
-from .replies import Reply, call, error_reply, fail, hang, reasoning_reply, say, text_reply, tool_reply
+from .replies import Reply, call, fail, hang, say
 from .running import PluginRun, run_plugin
-from .scripted import ScriptedAdapter, ScriptedModel
+from .scripted import ScriptedModel
 from .turn import Turn, result_text
 
 __all__ = [
@@ -32,26 +32,18 @@ __all__ = [
     "PluginRun",
     "RecordedModel",
     "Reply",
-    "ScriptedAdapter",
     "ScriptedModel",
     "Turn",
-    "VirtualClock",
-    "assert_clean",
     "assert_nothing_left",
     "async_test",
     "call",
-    "error_reply",
     "fail",
     "hang",
     "harness",
-    "mount_companions",
     "nothing_left",
-    "reasoning_reply",
     "record",
     "result_text",
     "run_plugin",
     "save_log",
     "say",
-    "text_reply",
-    "tool_reply",
 ]

@@ -14,8 +14,6 @@ Chunks = list[dict[str, Any]]
 ToolCall = tuple[str, str | Mapping[str, Any]] | tuple[str, str | Mapping[str, Any], str]
 """``(tool, arguments)`` or ``(tool, arguments, call id)``; arguments as a mapping, or as the text a model wrote."""
 
-USAGE = {"inputTokens": 10, "outputTokens": 5}
-
 
 @record
 class Reply:
@@ -98,27 +96,6 @@ def hang(text: str = "partial") -> Reply:
 
 
 # -- replies as chunks ------------------------------------------------------------------------------------------------
-
-
-def text_reply(text: str, usage: Mapping[str, int] | None = None, finish: str = "stop") -> Chunks:
-    """The chunks of one text block in two deltas, with its usage."""
-    return Reply(text, usage=usage or USAGE, finish=finish).chunks()
-
-
-def reasoning_reply(reasoning: str, text: str) -> Chunks:
-    """The chunks of a reply that thinks first; the text comes in one delta."""
-    thought = _block(0, "reasoning", reasoning, cut=len(reasoning))
-    return [*thought, *_block(1, "text", text, cut=len(text)), {"type": "finish", "reason": {"kind": "stop"}}]
-
-
-def tool_reply(*calls: ToolCall, finish: str = "tool-calls") -> Chunks:
-    """The chunks of a reply that calls tools."""
-    return Reply(calls=calls, finish=finish).chunks()
-
-
-def error_reply(message: str = "boom", code: str = "SERVER", kind: str = "error", **more: Any) -> Chunks:
-    """The chunks of a reply that the provider ends with a failure."""
-    return [{"type": "finish", "reason": {"kind": kind, "failure": {"message": message, "code": code, **more}}}]
 
 
 def _block(index: int, kind: str, text: str, *, cut: int, end: bool = True) -> Chunks:

@@ -18,9 +18,6 @@ from .replies import Chunks, Reply
 if TYPE_CHECKING:
     from dsh.models.mock_server import MockLlmServer
 
-Entry = Chunks | Callable[[LlmRequest], Any] | str | tuple[Chunks, str]
-"""What `ScriptedAdapter` plays for one request."""
-
 ScriptEntry = str | Reply | Chunks | Mapping[str, Any] | Callable[[Any], Any]
 """What `ScriptedModel` plays for one request: a text, a `Reply`, or a function of the request that gives one.
 
@@ -30,45 +27,28 @@ In process also a list of chunks; over HTTP also an entry of the mock server, su
 ROUTE = "scripted"
 
 
-class ScriptedAdapter(Adapter):
-    """Plays one entry a request and records every request.
+class _Script(Adapter):
+    """Plays one entry a request and records every request."""
 
-    An entry is a chunk list; a function of the request giving one; ``"hang"`` (one text delta, then wait for the
-    abort); ``"hang-slow"`` (notices the abort 50 ms late); or ``(chunks, "hang")``.
-    """
-
-    def __init__(self, script: Sequence[Entry]) -> None:
-        self.script = list(script)
+    def __init__(self, entries: Sequence[ScriptEntry]) -> None:
+        self._entries = [entry if callable(entry) else _in_process(entry) for entry in entries]
         self.requests: list[LlmRequest] = []
-        self.hanging = asyncio.Event()
 
     async def stream(self, request: LlmRequest) -> AsyncIterator[StreamChunk]:
         self.requests.append(request)
-        if not self.script:
+        if not self._entries:
             raise AssertionError("the scripted model has no entry left")
-        entry: Any = self.script.pop(0)
+        entry: Any = self._entries.pop(0)
         if callable(entry):
-            entry = entry(request)
-            if inspect.isawaitable(entry):
-                entry = await entry
-        hang = None
-        if isinstance(entry, tuple):
-            entry, hang = entry
-        elif isinstance(entry, str):
-            hang = entry
-            entry = [
-                {"type": "block-start", "index": 0, "blockType": "text"},
-                {"type": "text-delta", "index": 0, "text": "partial"},
-            ]
-        for chunk in entry:
+            answer = entry(request)
+            entry = _in_process(await answer if inspect.isawaitable(answer) else answer)
+        chunks, hangs = entry
+        for chunk in chunks:
             await asyncio.sleep(0)
             yield chunk
-        if hang is not None:
-            self.hanging.set()
+        if hangs:
             assert request.signal is not None
             await request.signal.wait()
-            if hang == "hang-slow":
-                await asyncio.sleep(0.05)
             raise AbortError("stream aborted")
 
 
@@ -87,7 +67,7 @@ class ScriptedModel:
         self.provider = "deepseek-official" if http else ROUTE
         self.model = "deepseek-v4-flash" if http else ROUTE
         self._script = list(script)
-        self._adapter: ScriptedAdapter | None = None
+        self._adapter: _Script | None = None
         self._server: MockLlmServer | None = None
 
     @property
@@ -113,7 +93,7 @@ class ScriptedModel:
     async def serve(self, root: Context) -> AsyncIterator[None]:
         """Answer the requests of `root`, which needs the service `llm`, while the block runs."""
         if not self.http:
-            adapter = self._adapter = ScriptedAdapter([_in_process(entry) for entry in self._script])
+            adapter = self._adapter = _Script(self._script)
 
             def register(ctx: Context, config: None, llm: Llm) -> None:
                 llm.register_adapter([self.provider], adapter)
@@ -131,21 +111,15 @@ class ScriptedModel:
             yield
 
 
-def _in_process(entry: Any) -> Entry:
+def _in_process(entry: Any) -> tuple[Chunks, bool]:
+    """The chunks of an entry, and whether it hangs after them."""
     if isinstance(entry, str):
-        return Reply(entry).chunks()
+        entry = Reply(entry)
     if isinstance(entry, Reply):
-        return (entry.chunks(), "hang") if entry.hangs else entry.chunks()
+        return entry.chunks(), entry.hangs
     if isinstance(entry, Mapping):
         raise TypeError(f"{entry!r} is an answer over HTTP: ScriptedModel([...], http=True)")
-    if not callable(entry):
-        return list(entry)
-
-    async def later(request: LlmRequest) -> Any:
-        answer = entry(request)
-        return _in_process(await answer if inspect.isawaitable(answer) else answer)
-
-    return later
+    return list(entry), False
 
 
 def _over_http(entry: Any) -> Any:

@@ -19,17 +19,10 @@ from dsh.core.system_prompt import SystemPrompt
 from dsh.core.tools import Tools
 from dsh.llm import service
 from dsh.llm.service import Llm
-from dsh.testing import (
-    ScriptedAdapter,
-    error_reply,
-    mount_companions,
-    nothing_left,
-    reasoning_reply,
-    text_reply,
-    tool_reply,
-)
-from dsh.testing.replies import USAGE
-from dsh.testing.scripted import Entry
+from dsh.testing import nothing_left
+from dsh.testing.parts import mount_companions
+
+from .scripted import USAGE, Entry, ScriptedAdapter, error_reply, reasoning_reply, text_reply, tool_reply
 
 __all__ = [
     "USAGE",

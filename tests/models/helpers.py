@@ -21,7 +21,7 @@ from dsh.llm.types import LlmRequest
 from dsh.loader.environment import EnvLayer, LaunchEnvironment
 from dsh.models import deepseek, retry, stream_invariant
 from dsh.models.mock_server import Entry, MockLlmServer
-from dsh.testing import mount_companions
+from dsh.testing.parts import mount_companions
 from tests.llm.helpers import collect
 
 KEY = "sk-test-0123456789"
