@@ -21,7 +21,7 @@ from .commands import Command, CommandTable
 from .completion import Completion
 from .front import Front, Waiting
 from .history import InputHistory
-from .prompt_line import PromptLine
+from .prompt_line import INTERRUPTED, PromptLine
 from .screen import Screen
 from .terminal_text import printable
 from .transcript import Transcript
@@ -51,7 +51,6 @@ class Dialogue:
         self._cancelling = False
         self._leaving = False
         self._sending: list[str] = []
-        self._cancel_sent = False
         self._command: asyncio.Future[None] | None = None
         self.prompt_line = PromptLine(self.interrupt)
         self.prompt_line.waiting = self._waiting_rows
@@ -100,7 +99,9 @@ class Dialogue:
                 yield text
 
     async def _act(self, text: str) -> None:
-        if text.startswith("/"):
+        if text == INTERRUPTED:
+            self._front.cancel(keep_queue=True)
+        elif text.startswith("/"):
             await self._run_command(text.strip())
         elif text.startswith(STEER):
             await self.submit(text[len(STEER) :].strip(), steer=True, typed=text)
@@ -118,19 +119,16 @@ class Dialogue:
         except Exception as error:
             self.transcript.error(describe_error(error))
             self.prompt_line.give_back(typed or text)
-        else:
-            if self._cancel_sent:  # by a Ctrl-C that came before it was there
-                self._front.cancel(keep_queue=True)
         finally:
             self._sending.remove(text)
-            self._cancel_sent = False
             self.screen.changed()
 
     # -- Ctrl-C ---------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> bool:
         """Ctrl-C: stop the turn; twice in a moment: leave. False when it was meant for nothing of that."""
-        running, again = self._front.running or bool(self._sending), self._interrupted_twice()
+        under_way = bool(self._sending) or self.prompt_line.unread > 0
+        running, again = self._front.running or under_way, self._interrupted_twice()
         if again:
             self._left(running or self._cancelling)
             return True
@@ -140,7 +138,8 @@ class Dialogue:
         self._cancelling = running
         if running:
             self.transcript.note("cancelling; Ctrl-C again leaves", "33")
-            self._cancel_sent = bool(self._sending)
+            if under_way:  # a turn that does not run yet is stopped once it does
+                self.prompt_line.interrupt_later()
             if self._front.running:
                 self._front.cancel(keep_queue=True)
         else:
@@ -164,7 +163,8 @@ class Dialogue:
         if len(rows) > SHOWN_WAITING:
             rows[SHOWN_WAITING - 1 :] = [f"and {len(rows) - SHOWN_WAITING + 1} more"]
         if waiting:
-            rows.append(f"{STEER}TEXT steers the running turn; Alt-Up or /queue edits what waits")
+            hint = f"{STEER}TEXT steers the running turn" if self._front.running else "the next prompt wakes the agent"
+            rows.append(f"{hint}; Alt-Up or /queue edits what waits")
         return rows
 
     def edit_last(self) -> None:

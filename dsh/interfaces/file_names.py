@@ -34,7 +34,7 @@ class FileNames:
         What stands in the folder that `part` names comes first, then whatever path holds its letters in order.
         """
         names = list(dict.fromkeys([*_beside(folder, part), *self._below(folder, part)]))
-        return names[:FOUND]
+        return [name for name in names if name != part][:FOUND]
 
     def _below(self, folder: str, part: str) -> list[str]:
         if not part or part.startswith(("/", "~", "..")):

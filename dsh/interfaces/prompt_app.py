@@ -15,7 +15,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, has_completions, is_done
+from prompt_toolkit.filters import Condition, has_completions, is_done, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
 from prompt_toolkit.input.typeahead import store_typeahead
@@ -62,19 +62,22 @@ class PromptApp:
         self._line = line
         self._entered = entered
         self._finished: list[str] = []
+        self._wants_first = False
         self._tick: asyncio.TimerHandle | None = None
         output = _Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
         assert isinstance(output, _Output)
         self.output = output
         self.output.enable_cpr = False  # nothing here depends on where on the screen it stands
-        self.buffer = Buffer(
+        self.buffer = _Buffer(
             multiline=True,
             history=_History(line),
             completer=_Completer(line),
             complete_while_typing=Condition(self._completes_by_itself),
         )
+        self.buffer.on_completions_changed += self._take_first
+        self.buffer.on_text_changed += self._forget_first
         search = SearchToolbar()
-        control = BufferControl(self.buffer, search_buffer_control=search.control, focus_on_click=False)
+        control = BufferControl(self.buffer, search_buffer_control=search.control, preview_search=True)
         window = Window(
             control,
             wrap_lines=True,
@@ -189,12 +192,21 @@ class PromptApp:
             self.buffer.document.text_before_cursor
         )
 
+    def _take_first(self, _: object) -> None:
+        state = self.buffer.complete_state
+        if self._wants_first and state is not None and state.completions:
+            self._wants_first = False
+            self.buffer.go_to_completion(0)
+
+    def _forget_first(self, _: object) -> None:
+        self._wants_first = False
+
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         chosen = Condition(lambda: (s := self.buffer.complete_state) is not None and s.current_completion is not None)
         empty = Condition(lambda: not self.buffer.text)
 
-        @keys.add("enter")
+        @keys.add("enter", filter=~is_searching)
         def send(event: KeyPressEvent) -> None:
             text = self.buffer.text
             if not text.strip():
@@ -204,7 +216,7 @@ class PromptApp:
             self.buffer.reset()
             self._entered(text)
 
-        @keys.add("enter", filter=chosen)
+        @keys.add("enter", filter=chosen & ~is_searching)
         def take(event: KeyPressEvent) -> None:
             self.buffer.complete_state = None
 
@@ -217,10 +229,9 @@ class PromptApp:
         def complete(event: KeyPressEvent) -> None:
             if self.buffer.complete_state:
                 self.buffer.complete_next()
-            elif " " in (before := self.buffer.document.text_before_cursor) or not before.startswith("/"):
-                self.buffer.start_completion(select_first=True)
-            else:
-                self.buffer.start_completion(insert_common_part=True)
+            else:  # perhaps under way already, for it was typed
+                self._wants_first = True
+                self.buffer.start_completion()
 
         @keys.add("s-tab", filter=has_completions)
         def complete_back(event: KeyPressEvent) -> None:
@@ -230,7 +241,7 @@ class PromptApp:
         def close_menu(event: KeyPressEvent) -> None:
             self.buffer.cancel_completion()
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=~is_searching)
         def interrupt(event: KeyPressEvent) -> None:
             had_text = bool(self.buffer.text)
             answered = self._line.interrupted()
@@ -260,12 +271,29 @@ class _Output(Vt100_Output):
             super().flush()
 
 
+class _Buffer(Buffer):
+    """Has its history from the start: a key that comes at once finds it, too."""
+
+    def reset(self, document: Document | None = None, append_to_history: bool = False) -> None:
+        super().reset(document, append_to_history)
+        position = self.cursor_position
+        entries = self.history.get_strings()
+        self._working_lines.extendleft(reversed(entries))
+        self.working_index = len(entries)
+        self.cursor_position = position
+
+    def load_history_if_not_yet_loaded(self) -> None:
+        """Nothing is left to load."""
+
+
 class _History(History):
-    """Entries of the file, read when the first prompt is drawn."""
+    """Entries of the file."""
 
     def __init__(self, line: PromptLine) -> None:
         super().__init__()
         self._line = line
+        self._loaded_strings = list(self.load_history_strings())
+        self._loaded = True
 
     def load_history_strings(self) -> Iterable[str]:
         """The latest first."""

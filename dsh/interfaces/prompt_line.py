@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from .terminal_modes import hold_keys
 from .terminal_text import Style
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .history import InputHistory
     from .prompt_app import PromptApp
     from .screen import Region
+
+INTERRUPTED: Final = "\x03"
+"""What `PromptLine.lines` yields for a Ctrl-C that came while earlier lines had not been acted on."""
 
 
 class PromptLine:
@@ -44,6 +47,7 @@ class PromptLine:
         self.completion: Completion | None = None
         self._stream = sys.stdout
         self._app: PromptApp | None = None
+        self._sent: asyncio.Queue[str | None] = asyncio.Queue()
         self._default = ""
 
     # -- output ---------------------------------------------------------------------------------------------------
@@ -77,7 +81,7 @@ class PromptLine:
         """What is typed and sent, as it was typed, until Ctrl-D or `leave`."""
         from .prompt_app import PromptApp
 
-        sent: asyncio.Queue[str | None] = asyncio.Queue()
+        sent = self._sent = asyncio.Queue()
         self._app = app = PromptApp(self, sent.put_nowait)
         app.buffer.insert_text(self._default)
         give_back, typed = hold_keys()
@@ -106,6 +110,15 @@ class PromptLine:
         buffer = self._app.buffer
         buffer.text = text if not buffer.text else f"{text}\n{buffer.text}"
         buffer.cursor_position = len(buffer.text)
+
+    @property
+    def unread(self) -> int:
+        """How many lines were sent that `lines` has not yielded yet."""
+        return self._sent.qsize()
+
+    def interrupt_later(self) -> None:
+        """Let `lines` yield `INTERRUPTED` behind what was sent by now."""
+        self._sent.put_nowait(INTERRUPTED)
 
     @property
     def typed(self) -> str:

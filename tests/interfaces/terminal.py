@@ -165,6 +165,20 @@ class Terminal:
         """Press keys."""
         os.write(self.fd, text.encode())
 
+    async def feed(self, text: str, seconds: float = SECONDS) -> None:
+        """Press many keys, as fast as they are taken."""
+        rest = text.encode()
+
+        def written() -> bool:
+            nonlocal rest
+            try:
+                rest = rest[os.write(self.fd, rest[:4096]) :]
+            except BlockingIOError:
+                pass
+            return not rest
+
+        await self.until(written, "the keys are not taken", seconds)
+
     def paste(self, text: str) -> None:
         """Paste, as a terminal does for a program that asked to be told of it."""
         self.type(f"\x1b[200~{text}\x1b[201~")

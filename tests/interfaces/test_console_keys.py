@@ -1,0 +1,187 @@
+"""Keys of the console: what is typed, pasted, completed and found again, on terminals of any kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsh.sessions.log_file import read_log
+from dsh.sessions.stored import list_stored
+from tests.cli.kit import PYTHON, Place
+from tests.interfaces.control_kit import WAIT, begun, demo_place, go
+from tests.interfaces.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, UP, Terminal, console, on_terminal
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return demo_place(tmp_path, NO_COLOR="1")
+
+
+def prompts(place: Place) -> list[str]:
+    """The prompts in the logs of a place, oldest session first."""
+    found = []
+    for entry in sorted(list_stored(str(place.home / "sessions")).sessions, key=lambda entry: entry.header.created_at):
+        for event in read_log(entry.path, entry.id).events:
+            if event.type == "user/message" and event.data["source"]["kind"] == "user":
+                found.append(event.data["content"][0]["text"])
+    return found
+
+
+async def leaves(terminal: Terminal) -> None:
+    terminal.type(CTRL_D)
+    assert await terminal.ends() == 0
+
+
+async def test_keys_typed_before_there_is_a_prompt_are_acted_on(place: Place) -> None:
+    async with console(place) as terminal:
+        terminal.type("the first\rthe seco")
+        await terminal.shows("dsh ")
+        terminal.type("nd\rhalf")
+        await terminal.stands("You said: the first")
+        await terminal.stands("You said: the second")
+        await terminal.stands("> half")
+        terminal.type("\x7f" * 4)
+        await leaves(terminal)
+    assert prompts(place) == ["the first", "the second"]
+
+
+async def test_enter_and_ctrl_c_in_one_breath_cancel_the_turn_that_enter_began(place: Place) -> None:
+    """What no step has taken up then still waits, as after any cancel that drops nothing."""
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type(f"{WAIT}\r{CTRL_C}")
+        await terminal.stands("turn ended: aborted")
+        await terminal.stands("waits: call bash")
+        terminal.type("/queue drop 1\r")
+        await terminal.gone("waits: call bash")
+        terminal.type("another\r")
+        await terminal.stands("You said: another")
+        await leaves(terminal)
+    assert prompts(place) == ["another"]
+
+
+async def test_more_lines_are_written_before_they_are_sent_as_one_prompt(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type(f"one{ALT_ENTER}two{CTRL_J}three")
+        await terminal.stands("> one\n  two\n  three")
+        terminal.type("\r")
+        await terminal.stands("You said: one")
+        await leaves(terminal)
+    assert prompts(place) == ["one\ntwo\nthree"]
+
+
+async def test_a_pasted_text_is_only_text(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.paste("first\r\nsecond\x03\x04\x1b[2Jthird\nfourth\t@")
+        await terminal.stands("fourth")
+        assert terminal.process.returncode is None and "You said" not in terminal.picture()
+        terminal.type("\r")
+        await terminal.stands("You said: first")
+        await leaves(terminal)
+    assert prompts(place) == ["first\nsecond[2Jthird\nfourth\t@"]
+
+
+async def test_a_large_paste_is_taken_whole(place: Place) -> None:
+    text = "\n".join(f"line {number} of a log" for number in range(4000))
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        await terminal.feed(f"\x1b[200~{text}\x1b[201~")
+        await terminal.stands("line 3999")
+        terminal.type("\r")
+        await terminal.stands("You said: line 0")
+        await leaves(terminal)
+    assert prompts(place) == [text]
+
+
+async def test_what_was_typed_is_found_again_in_the_next_console(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        for text in ("keep this", " and not this", "keep this", "two\x1b\rlines"):
+            terminal.type(f"{text}\r")
+        await terminal.stands("You said: two")
+        await leaves(terminal)
+    path = place.home / "history"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(line) for line in path.read_text("utf-8").split("\n") if line] == ["keep this", "two\nlines"]
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type(UP)
+        await terminal.stands("> two\n  lines")
+        terminal.type(UP + UP)
+        await terminal.stands("> keep this")
+        terminal.type("\r")
+        await terminal.stands("You said: keep this")
+        terminal.type("\x12two")
+        await terminal.stands("> two\n  lines")
+        terminal.type("\r")  # ends the search
+        await terminal.gone("I-search")
+        terminal.type("\r")
+        await terminal.stands("You said: two")
+        await leaves(terminal)
+
+
+async def test_files_are_completed_by_any_part_of_their_path(place: Place) -> None:
+    place.write("src/deep/down/settings_store.py", "")
+    place.write("node_modules/settings_store.py", "")
+    place.write("ünïcode name.txt", "")
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type("look at @setst")
+        await terminal.stands("\n src/deep/down/settings_store.py")
+        assert "node_modules" not in terminal.picture()
+        terminal.type("\t")
+        await terminal.stands("> look at @src/deep/down/settings_store.py")
+        terminal.type("\r")  # takes it
+        await terminal.gone("\n src/")
+        terminal.type(" now\r")
+        await terminal.stands("You said: look at @src/deep/down/settings_store.py now")
+        terminal.type("in @src/\t")
+        await terminal.stands("> in @src/deep/")
+        await terminal.until(lambda: terminal.process.returncode is None, "")
+        terminal.type(f"{CTRL_C}mail me at a@b.c\r")
+        await terminal.stands("You said: mail me at a@b.c")
+        await leaves(terminal)
+
+
+async def test_a_terminal_that_cannot_draw_gets_plain_lines(place: Place) -> None:
+    command = (PYTHON, "-m", "dsh.cli.main", "run")
+    async with on_terminal(*command, cwd=place.work, env=place.env, term="dumb") as terminal:
+        await terminal.stands("/help for commands")
+        terminal.type("hello\n")
+        await terminal.stands("You said: hello")
+        terminal.type("/agents\n")
+        await terminal.stands("* main  main-session-")
+        assert "\x1b" not in terminal.raw
+        terminal.type("/quit\n")
+        assert await terminal.ends() == 0
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 12), (5, 20), (60, 300)])
+async def test_windows_of_any_size_show_the_prompt(place: Place, rows: int, columns: int) -> None:
+    async with console(place, rows=rows, columns=columns) as terminal:
+        await terminal.stands("\n>")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("later\r")
+        terminal.type("日本語 ok")
+        await terminal.stands("日 本 語  ok" if "日 本" in terminal.picture() else "ok")
+        assert "too small" not in terminal.screen()
+        terminal.resize(rows + 2, columns + 5)
+        go(place)
+        terminal.type("!\r")
+        await terminal.shows("later", 30)
+        await terminal.until(lambda: "ok!" in "\n".join(prompts(place)), "the prompt was not sent")
+        await leaves(terminal)
+
+
+async def test_a_locale_without_utf_8_shows_what_it_can(place: Place) -> None:
+    place.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"}
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type("plain\r")
+        await terminal.stands("You said: plain")
+        await leaves(terminal)
