@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+MOMENT: Final = 0.5
+"""Seconds below which how long something took is not worth a word."""
+
 
 def duration(seconds: float) -> str:
     """How long something took: ``0.4 s``, ``12 s``, ``1 min 04 s``, ``2 h 05 min``."""

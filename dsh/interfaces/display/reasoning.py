@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..terminal_text import visible
-from .amounts import counted, duration
+from .amounts import MOMENT, counted, duration
 from .cells import wrapped
 from .ink import DIM, Ink
 
@@ -46,7 +46,7 @@ class Reasoning:
         if whole:
             return self.text
         took = now - self._began
-        time = f" for {duration(took)}" if took >= 0.05 else ""
+        time = f" for {duration(took)}" if took >= MOMENT else ""
         words = counted(len(self.text.split()), "word")
         return f"{self._ink.glyphs.thought} thought{time}, {words}{hint}"
 

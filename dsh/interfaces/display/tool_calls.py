@@ -8,7 +8,7 @@ from typing import Any, Final
 from dsh.cordis.records import struct
 
 from ..terminal_text import visible
-from .amounts import counted, duration, elapsed, size
+from .amounts import MOMENT, counted, duration, elapsed, size
 from .cells import cells, cut
 from .diff_view import DiffView
 from .ink import CYAN, DIM, GREEN, RED, YELLOW, Ink, Piece
@@ -123,7 +123,7 @@ class ToolCalls:
         elif done.words:
             words.append((RED if done.state == "failed" else DIM, f" {glyphs.dot} {done.words}"))
         took = now - call.began
-        time = f" {glyphs.dot} {duration(took)}" if took >= 0.05 and width >= NARROW else ""
+        time = f" {glyphs.dot} {duration(took)}" if took >= MOMENT and width >= NARROW else ""
         head = [("", "  " * call.depth), (colour, f"{sign} "), (CYAN, call.name)]
         about = f" {call.about}" if call.about else ""
         room = width - cells(time)
