@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOMENT: Final = 0.5
+MOMENT: Final = 0.1
 """Seconds below which how long something took is not worth a word."""
 
 
