@@ -20,7 +20,7 @@ from .raw_rows import walk_rows
 from .row_checks import check_config, find_plugin, issue_problem, row_problem, unknown_keys
 from .rows import Row
 from .service_graph import RowServices, ServiceGraph, provided_names
-from .sources import Source
+from .sources import Reading, Source
 from .yamlio import dump_yaml, expressions_in
 
 _SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
@@ -29,13 +29,14 @@ _SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", r
 # --- show -----------------------------------------------------------------------------------------------------------
 
 
-def show(source: Source, *, user_layers: bool = True) -> tuple[str, list[Problem]]:
+def show(source: Source, *, user_layers: bool = True, reading: Reading | None = None) -> tuple[str, list[Problem]]:
     """The composed rows as one YAML document that loads to the same rows, and the warnings of its layers.
 
+    `reading` is what was read of the source before; without it the files are read now.
     A comment `# == <origin>[, patched by <layers>]` stands before each run of rows that share their provenance.
     Expressions are written as they are, text under keys named like secrets is not. Raises `LoadError`.
     """
-    reading = source.read(user_layers=user_layers)
+    reading = reading or source.read(user_layers=user_layers)
     composition = reading.composition
     parts: list[str] = []
     last = ""

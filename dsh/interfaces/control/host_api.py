@@ -129,13 +129,26 @@ async def respond(api: Api, request: Request) -> Response:
 
 
 async def config(api: Api, request: Request) -> Response:
-    """The composed rows as YAML, with their origins and without secrets, and the files they come from."""
-    from dsh.loader.offline import show
+    """The composed rows that run as YAML, with their origins and without secrets, and the files they come from.
 
-    source = api.service("loader").root_source
-    text, warnings = show(source)
+    `launcher` names the rows that the command which started the run brought along.
+    """
+    from dsh.loader.offline import show
+    from dsh.loader.raw_rows import identified_rows
+
+    loader = api.service("loader")
+    source = loader.root_source
+    running = next((tree.reading for tree in loader.trees() if tree.source is source), None) or source.read()
+    text, warnings = show(source, reading=running)
     files = [str(path) for path in source.files() if path.exists()]
-    return Response(body={"path": str(source.path), "files": files, "text": text, "warnings": [*map(str, warnings)]})
+    layers = {layer.name for layer in source.inline}
+    own = [
+        row_id
+        for _, _, row, row_id in identified_rows(running.composition.rows)
+        if (origin := running.composition.origin(row)) is not None and origin.source in layers
+    ]
+    body = {"path": str(source.path), "files": files, "text": text, "warnings": [*map(str, warnings)], "launcher": own}
+    return Response(body=body)
 
 
 async def change_config(api: Api, request: Request) -> Response:
