@@ -76,6 +76,7 @@ def get(
     if below is not None and below.found:
         where += f"; {_where(below)} says {_one_line(below)}" if below.keys else f"; over {_where(below)}"
     typer.echo(where, err=True)
+    _tell_setting(place)
 
 
 def set_(
@@ -130,6 +131,7 @@ def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draf
     typer.echo(f"{target} = {_one_line(place)} ({_where(place)})" if set_now else f"{target} is not set any more")
     if in_force.mark != place.mark and in_force.found:
         tell(f"not in force: {_where(in_force)} says {_one_line(in_force)}")
+    _tell_setting(place)
 
 
 def known_layer(layer: str | None) -> str | None:
@@ -209,6 +211,26 @@ def _shown(place: Place) -> str:
     from dsh.loader.yamlio import dump_yaml
 
     return dump_yaml(value).removesuffix("\n")
+
+
+def _tell_setting(place: Place) -> None:
+    """Say so where the user's settings, which lie over every composition, have a value of their own."""
+    from dsh.cordis.errors import HarnessError
+    from dsh.loader.home import resolve_home
+    from dsh.loader.names import short_name
+    from dsh.settings.offline import SECTIONS, OfflineSettings
+
+    section = {"bash-local": "shell"}.get(name := short_name(place.row.name) or "", name)
+    if section not in SECTIONS or place.keys[:1] != ("config",) or len(place.keys) < 2:
+        return
+    key = ".".join(map(str, (section, *place.keys[1:])))
+    try:
+        document = OfflineSettings(resolve_home())
+        value = document.get(key)
+    except HarnessError:  # `dsh settings` says what is wrong with it
+        return
+    if value is not None:
+        tell(f"your settings say {one_line(value)} ({document.shown}); `dsh settings unset {key}` ends that")
 
 
 def _one_line(place: Place) -> str:

@@ -189,6 +189,16 @@ async def test_keys_of_rows_and_of_configs_with_the_same_name_are_told_apart(pla
     assert 'cordis.yml:5: row "a", key config.siz: there is no such value; did you mean "size"?' in said
 
 
+async def test_a_setting_of_the_user_over_the_value_is_told(tmp_path: Path) -> None:
+    place = Place.make(tmp_path)
+    place.write("cordis.yml", DEMO)
+    await place.dsh("settings", "set", "agent-loop.maxParallelToolCalls", "4")
+    note = "dsh: your settings say 4 ($DSH_HOME/settings.yaml); `dsh settings unset agent-loop.maxParallelToolCalls`"
+    finished = await place.dsh("config", "get", "agent-loop.maxParallelToolCalls")
+    assert finished.out == "10\n" and note in finished.err
+    assert note in (await place.dsh("config", "set", "agent-loop.maxParallelToolCalls", "3")).err
+
+
 # --- daemons and differences ------------------------------------------------------------------------------------------
 
 
