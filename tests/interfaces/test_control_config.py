@@ -90,3 +90,27 @@ async def test_edits_that_meet_are_made_one_after_the_other_and_none_that_was_ac
         assert found is not None and int(found[1]) in (1, 3, 5, 7)
         shown = (await control.ask("GET", "/api/config"))["text"]
         assert f"maxParallelToolCalls: {found[1]}" in shown
+
+
+async def test_a_value_is_changed_in_the_file_that_says_it_and_a_refused_one_leaves_all_files_alone(
+    place: Place,
+) -> None:
+    place.write("cordis.yml", DEMO)
+    place.write("cordis.patch.yml", patch := "# mine\n- {id: bash, config: {timeoutMs: 1000}} # over it\n")
+
+    async def edit(control: Any, expect: int = 200, **change: Any) -> Any:
+        return await control.ask("PATCH", "/api/config", change, expect)
+
+    async with controlled(place) as control:
+        await edit(control, set={"bash.timeoutMs": 2000, "tool-bash.allowParallel": False})
+        text = (place.work / "cordis.yml").read_text("utf-8")
+        assert text == DEMO.replace("allowParallel: true", "allowParallel: false")
+        assert (place.work / "cordis.patch.yml").read_text("utf-8") == (changed := patch.replace("1000", "2000"))
+        answer = await edit(control, 422, set={"bash.timeoutMs": 3000, "agent-loop.maxParallelToolCalls": 0})
+        assert answer["error"]["code"] == "REFUSED" and "cordis.yml:4" in answer["error"]["message"]
+        assert (place.work / "cordis.yml").read_text("utf-8") == text
+        assert (place.work / "cordis.patch.yml").read_text("utf-8") == changed
+        answer = await edit(control, 422, set={"bahs.timeoutMs": 1})
+        assert answer["error"]["code"] == "NO_ROW" and 'did you mean "bash"?' in answer["error"]["message"]
+        await edit(control, unset=["bash.config", "bash.nothing"])
+        assert (place.work / "cordis.patch.yml").read_text("utf-8") == "# mine\n[] # over it\n"
