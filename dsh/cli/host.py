@@ -62,7 +62,8 @@ def default_config() -> Path:
     from dsh.cli.starter import starter_folder
 
     here = Path("cordis.yml")
-    return here if here.is_file() else starter_folder() / "cordis.yml"
+    # Whatever is called so is meant: a folder or a dangling link is said to be one, not passed over.
+    return here if os.path.lexists(here) else starter_folder() / "cordis.yml"
 
 
 def run(launch: Launch) -> int:

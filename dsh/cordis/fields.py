@@ -103,7 +103,9 @@ class FieldInfo:
                 return walk.fail(keys, f"{high} {_number(self.max)}{noun}", got, (f"≤ {_number(self.max)}",))
         if self.pattern is not None and isinstance(value, str) and re.search(self.pattern, value) is None:
             if self.role == CREDENTIAL_NAME:  # what stands in its place is likely to be the key itself: never shown
-                return walk.fail(keys, f"must be the name of a credential ({self.pattern}), never the key itself")
+                example = f", such as {self.default}" if isinstance(self.default, str) and self.default else ""
+                remedy = "store the key with `dsh credentials set NAME`"
+                return walk.fail(keys, f"must be the name of a credential{example}, never the key itself; {remedy}")
             return walk.fail(keys, f"must match {self.pattern}", value, (self.pattern,))
         if self.choices is not None:
             return Choice(self.choices).read(value, walk, keys)

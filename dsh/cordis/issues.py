@@ -78,11 +78,18 @@ class Walk:
         self.warnings += other.warnings
 
     def fail(
-        self, keys: Keys, message: str, got: Any = MISSING, allowed: Iterable[str] = (), near: str | None = None
+        self,
+        keys: Keys,
+        message: str,
+        got: Any = MISSING,
+        allowed: Iterable[str] = (),
+        near: str | None = None,
+        remedy: str = "",
     ) -> Any:
         """Note an issue; the offending value is shown unless it is secret. Returns `BAD`."""
         if got is not MISSING and not self.secret:
             message += f", got {show(got)}"
+        message += f" ({remedy})" if remedy else ""
         if not self.secret:
             message += meant(near)
         self.issues.append(ConfigIssue(keys, message, allowed, near))

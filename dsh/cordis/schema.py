@@ -23,7 +23,7 @@ from .fields import ConfigError, FieldInfo, field, foreign_issues, wire_value, w
 from .issues import BAD, MISSING, ConfigIssue, Keys, Walk
 from .jsonio import json_equal
 from .nearest import meant, nearest
-from .shapes import Checked, shape_of
+from .shapes import Checked, list_remedy, shape_of
 
 __all__ = [
     "ConfigError",
@@ -138,7 +138,7 @@ class ConfigModel:
         if raw is None:
             raw = {}
         if not isinstance(raw, Mapping):
-            walk.fail(keys, "must be a mapping", raw)
+            walk.fail(keys, "must be a mapping", raw, remedy=list_remedy("a mapping", raw))
             return False
         known = self.fields()
         before = len(walk.issues)

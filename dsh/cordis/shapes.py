@@ -27,7 +27,9 @@ class Shape:
 
     def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
         """The typed value, or `BAD` after noting why not."""
-        return self.take(value, walk, keys) if self.fits(value) else walk.fail(keys, f"must be {self.words}", value)
+        if self.fits(value):
+            return self.take(value, walk, keys)
+        return walk.fail(keys, f"must be {self.words}", value, remedy=list_remedy(self.words, value))
 
     def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
         """`read` of a value that fits."""
@@ -48,6 +50,15 @@ class Shape:
     def nested_keys(self) -> Iterable[tuple[str, str]]:
         """`(key, path)` of the keys inside, to recognise a key set one level too high."""
         return ()
+
+
+def list_remedy(words: str, value: Any) -> str:
+    """What to do about dashes that are too many or missing, the usual slip between a list and a mapping."""
+    if words == "a mapping" and isinstance(value, (list, tuple)):
+        return "write its keys without dashes" if all(isinstance(item, Mapping) for item in value) else ""
+    if words == "a list" and not isinstance(value, (list, tuple)):
+        return "each item begins with a dash"
+    return ""
 
 
 _SCALARS: Final[Mapping[Any, tuple[str, str]]] = {

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dsh.cordis import ConfigModel, HarnessError
-from dsh.cordis.inspection import dependency_cycles
 from dsh.cordis.schema import REDACTED
 
-from .failures import failures_of, missing_services, plugin_traceback
+from .failures import failures_of, plugin_traceback, waiting
 from .problems import Problem
 from .row_checks import row_problem
 from .tree import Loader
@@ -20,9 +19,13 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.I)
 
 
 def audit(loader: Loader) -> list[Problem]:
-    """Every enabled row that does not run: failed, waiting for services, or never started."""
+    """Every enabled row that does not run: failed, waiting for services, or never started.
+
+    A row of the program, which stands in no file, only waits for what the file lacks: it is named when nothing else is.
+    """
     problems: list[Problem] = []
-    cycles = [" -> ".join([*cycle, cycle[0]]) for cycle in dependency_cycles(loader.fibers())]
+    ours: list[Problem] = []
+    waits = waiting(loader.entries(), providers=_providers_of)
     for entry in loader.entries():
         if not entry.tree.audited or entry.stopped or entry.state in ("group", "disabled", "skipped", "active"):
             continue
@@ -30,27 +33,18 @@ def audit(loader: Loader) -> list[Problem]:
         if failures:
             problems += failures
             continue
-        missing = missing_services(entry)
-        if missing:
-            message = f"waiting for services: {', '.join(missing)}"
-            mine = entry.fiber.display_name if entry.fiber is not None else ""
-            circle = next((cycle for cycle in cycles if mine in cycle.split(" -> ")), None)
-            message += f" (they wait for each other: {circle})" if circle else _provider_hint(loader, missing)
-        else:
+        problem = waits.get(entry)
+        if problem is None:
             message = "never started" if entry.fiber is None else f"is still {entry.state}"
-        problems.append(row_problem(entry.tree.source, entry.row, message, "validate"))
-    return problems
+            problem = row_problem(entry.tree.source, entry.row, message, "validate")
+        (problems if entry.row.mark is not None else ours).append(problem)
+    return problems or ours
 
 
-def _provider_hint(loader: Loader, missing: Iterable[str]) -> str:
-    """Which rows would provide what is missing, if they ran."""
-    hints: list[str] = []
-    for service in missing:
-        for entry in loader.entries():
-            spec = entry.fiber.spec if entry.fiber is not None else None
-            if spec is not None and service in spec.provides and entry.state != "active":
-                hints.append(f'row "{entry.address}" provides {service}, but is {entry.state}')
-    return f" ({'; '.join(hints)})" if hints else ""
+def _providers_of(service: str) -> list[str]:
+    from .plugin_schemas import providers_of  # imports every plugin: only for a start that fails
+
+    return providers_of(service)
 
 
 def report(problems: Iterable[Problem]) -> str:

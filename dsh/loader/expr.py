@@ -189,11 +189,12 @@ class _Parser:
             return str(token.value)
         return None
 
-    def _expect(self, value: str) -> None:
+    def _expect(self, value: str, wanted: str = "") -> None:
         token = self._tokens[self._next]
         if self._accept(value) is None:
+            wanted = wanted or repr(value)
             seen = "the end" if token.kind == "end" else repr(token.value)
-            raise _Unreadable(f"expected {value!r}, got {seen}", token.at)
+            raise _Unreadable(f"expected {wanted}, got {seen}", token.at)
 
     def _deeper(self, parse: Callable[[], Any]) -> Any:
         self._depth += 1
@@ -273,7 +274,7 @@ class _Parser:
         items: list[tuple[bool, Node]] = []
         while self._accept(end) is None:
             if items:
-                self._expect(",")
+                self._expect(",", f"',' or {end!r}")
                 if self._accept(end):
                     break
             items.append((self._accept("...") is not None, self._conditional()))
@@ -425,6 +426,40 @@ def _compile(source: str, tag: str) -> Node:
 def check_expr(expr: Expr) -> None:
     """Raise `ExprError` if the expression cannot be parsed."""
     _compile(expr.source, expr.tag)
+
+
+def names_read(expr: Expr) -> dict[str, bool]:
+    """The names an expression reads, services behind `ctx.` included; true for those that it reads in any case.
+
+    Raises `ExprError` if it cannot be parsed.
+    """
+    found: dict[str, bool] = {}
+
+    def visit(node: Any, always: bool) -> None:
+        match node:
+            case ("constant" | "env", *_):
+                pass
+            case ("name", name):
+                found[name] = found.get(name, False) or always
+            case ("member", ("name", "ctx"), ("constant", str(name)), _) if name not in ("get", *_CONTEXT_PLACES):
+                found[name] = found.get(name, False) or always
+            case ("choose", condition, *branches):
+                visit(condition, always)
+                visit(branches, False)
+            case ("binary", "??" | "||" | "&&", left, right):
+                visit(left, always)
+                visit(right, False)
+            case ("chain", inner):
+                visit(inner, False)
+            case tuple() | list():
+                for each in node:
+                    visit(each, always)
+
+    visit(_compile(expr.source, expr.tag), True)
+    return found
+
+
+_CONTEXT_PLACES: Final = ("baseUrl", "baseDir", "base_dir")
 
 
 def evaluate(expr: Expr, scope: Scope) -> Any:

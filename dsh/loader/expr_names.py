@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from dsh.cordis.errors import CordisError
 from dsh.cordis.jsonio import JsonDecodeError, decode, encode_str
+from dsh.cordis.nearest import meant, nearest
 
 from .expr_values import DECIMAL, UNDEFINED, Facade, Fn, Url, number, text_of, truthy
 
@@ -72,9 +73,7 @@ class Scope:
             return self.ctx[name]
         except CordisError as error:
             if error.code == "NOT_INJECTED":
-                raise ValueError(
-                    f'"{name}" is neither a known name nor a service this row declares in inject'
-                ) from None
+                raise ValueError(unknown_name(name)) from None
             raise ValueError(str(error)) from None
 
     def optional_service(self, name: Any) -> Any:
@@ -145,6 +144,17 @@ def _functions(name: str, **members: Callable[..., Any]) -> Facade:
 
 def _make_url(*_: Any) -> NoReturn:
     raise ValueError("write `new URL(path, base)`")
+
+
+def unknown_name(name: str) -> str:
+    """What is wrong with a name that stands for nothing, and which one may be meant."""
+    near = meant(nearest(name, language_names()))
+    return f'"{name}" is neither a known name nor a service this row declares in inject{near}'
+
+
+def language_names() -> frozenset[str]:
+    """The names of the language: what an expression may say without declaring a service."""
+    return frozenset({*_GLOBALS, *_SCOPED})
 
 
 _GLOBALS: Final[Mapping[str, Any]] = {

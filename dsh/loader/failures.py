@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from dsh.cordis import FiberState
+from dsh.cordis import FiberState, resolve_plugin
 from dsh.cordis.errors import HarnessError, error_chain
+from dsh.cordis.inspection import dependency_cycles
 from dsh.cordis.schema import ConfigError
 
 from .entries import Entry, Tree
@@ -15,6 +17,7 @@ from .expr import ExprError
 from .problems import LoadError, Problem, Stage
 from .row_checks import issue_problem, row_problem
 from .rows import Row
+from .service_graph import provided_names
 
 _HELD = re.compile(r"\balready\b|\bduplicate\b|\btaken\b|\bin use\b", re.I)
 
@@ -83,6 +86,58 @@ def plugin_traceback(error: BaseException) -> str:
 def _is_framework(file: str) -> bool:
     path = file.replace("\\", "/")
     return any(part in path for part in ("/dsh/cordis/", "/dsh/loader/", "/importlib/", "<frozen importlib"))
+
+
+def waiting(
+    entries: Iterable[Entry], *, roots: bool = False, providers: Callable[[str], list[str]] | None = None
+) -> dict[Entry, Problem]:
+    """The rows that wait for services, each with what it waits for and which row would provide it.
+
+    With `roots`, rows that only wait for rows that wait themselves are left out, unless those wait for each other.
+    `providers` tells the names of plugins that would provide a service.
+    """
+    rows = list(entries)
+    lacking = {entry: missing for entry in rows if (missing := missing_services(entry))}
+    fibers = [entry.fiber for entry in lacking if entry.fiber is not None]
+    rings = [" -> ".join([*ring, ring[0]]) for ring in dependency_cycles(fibers)]
+    found: dict[Entry, Problem] = {}
+    for entry, missing in lacking.items():
+        mine = entry.fiber.display_name if entry.fiber is not None else ""
+        ring = next((ring for ring in rings if mine in ring.split(" -> ")), None)
+        hints = {service: _would_provide(rows, service) for service in missing}
+        if roots and ring is None and all(hints.values()):
+            continue
+        message = f"waiting for services: {', '.join(missing)}"
+        if ring is not None:
+            message += f" (they wait for each other: {ring})"
+        elif any(hints.values()):
+            message += f" ({'; '.join(filter(None, hints.values()))})"
+        else:
+            names = [name for service in missing for name in (providers(service) if providers else ())]
+            message += f"; no row provides {', '.join(missing)}" + (
+                f": add one named {', '.join(names)}" if names else ""
+            )
+        found[entry] = row_problem(entry.tree.source, entry.row, message, "validate")
+    return found
+
+
+def _would_provide(rows: Iterable[Entry], service: str) -> str:
+    """Which rows would provide a service, if they ran."""
+    hints = []
+    for entry in rows:
+        if service in _provided(entry):
+            where = "for rows of its own realm" if entry.state == "active" else f"but is {entry.state}"
+            hints.append(f'row "{entry.address}" provides {service}, {where}')
+    return "; ".join(hints)
+
+
+def _provided(entry: Entry) -> set[str]:
+    """What the plugin of a row provides once it runs, as far as it is declared or its source says it."""
+    if entry.plugin is None:
+        return set()
+    spec = entry.fiber.spec if entry.fiber is not None else resolve_plugin(entry.plugin)
+    declared = spec.provides if spec is not None else ()
+    return {*declared, *provided_names(sys.modules.get(entry.module or ""))[0]}
 
 
 def missing_services(entry: Entry) -> list[str]:

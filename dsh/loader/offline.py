@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,19 +11,19 @@ from typing import Any
 from dsh.cordis import ConfigModel, Context, plugin
 from dsh.cordis.schema import REDACTED, ConfigError
 
+from .expr import ExprError, names_read
+from .expr_names import language_names, unknown_name
 from .include import IncludeConfig, included
 from .operations import PROGRAM
 from .patches import Composition, Origin
+from .plugin_schemas import providers_of
 from .problems import LoadError, Problem
 from .raw_rows import walk_rows
-from .row_checks import check_config, find_plugin, issue_problem, row_problem, unknown_keys
+from .row_checks import SECRET_KEY, check_config, find_plugin, issue_problem, row_problem, unknown_keys
 from .rows import Row
-from .service_graph import RowServices, ServiceGraph, provided_names
+from .service_graph import LAUNCHER_SERVICES, RowServices, ServiceGraph, provided_names
 from .sources import Reading, Source
 from .yamlio import dump_yaml, expressions_in
-
-_SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
-
 
 # --- show -----------------------------------------------------------------------------------------------------------
 
@@ -64,7 +63,7 @@ def redacted(value: Any) -> Any:
     """`value` without the texts under keys named like secrets."""
     if isinstance(value, Mapping):
         return {
-            key: REDACTED if isinstance(item, str) and _SECRET_KEY.search(key) else redacted(item)
+            key: REDACTED if isinstance(item, str) and SECRET_KEY.search(key) else redacted(item)
             for key, item in value.items()
         }
     return [redacted(item) for item in value] if isinstance(value, list) else value
@@ -146,6 +145,7 @@ class _Checker:
         problems, warnings = check_config(source, row, found.spec.Config)
         self._result.problems += problems
         self._result.warnings += warnings
+        self._check_names(source, row, {*found.spec.needs, *injected})
         if not problems:
             self._check_surroundings(source, row, found.spec.Config)
         if found.plugin is not _include:
@@ -159,6 +159,20 @@ class _Checker:
             )
         elif not problems:
             self._check_include(source, row, trees)
+
+    def _check_names(self, source: Source, row: Row, services: set[str]) -> None:
+        """Look for names in expressions that stand for nothing; one that may never be read is odd, not wrong."""
+        known = {*language_names(), *LAUNCHER_SERVICES, *services}
+        for keys, expression in expressions_in(row.config, ("config",)):
+            try:
+                read = names_read(expression)
+            except ExprError:  # was said when the rows were read
+                continue
+            for name, always in read.items():
+                if name not in known:
+                    text = f"expression `{expression.source}`: {unknown_name(name)}"
+                    problem = row_problem(source, row, text, "config", keys)
+                    (self._result.problems if always else self._result.warnings).append(problem)
 
     def _check_surroundings(self, source: Source, row: Row, declared: Any) -> None:
         if not (isinstance(declared, type) and issubclass(declared, ConfigModel)) or any(expressions_in(row.config)):
@@ -181,10 +195,12 @@ def _check_services(result: CheckResult, rows: Sequence[RowServices]) -> None:
         message = f'it needs the service "{service}", which no row provides'
         if graph.opaque:
             message += f" (unless {', '.join(graph.opaque)} does)"
+        elif names := providers_of(service):
+            message += f": add one named {' or '.join(names)}"
         (result.warnings if graph.opaque else result.problems).append(_problem(each, message))
     for cycle in graph.cycles():
-        names = " -> ".join([*(each.address for each in cycle), cycle[0].address])
-        result.problems.append(_problem(cycle[0], f"rows wait for each other's services and none can start: {names}"))
+        ring = " -> ".join([*(each.address for each in cycle), cycle[0].address])
+        result.problems.append(_problem(cycle[0], f"rows wait for each other's services and none can start: {ring}"))
 
 
 def _problem(each: RowServices, message: str) -> Problem:

@@ -149,7 +149,7 @@ class _Composer:
         target = self._index.get(target_id) if isinstance(target_id, str) else None
         if target is None:
             near = nearest(str(target_id), self._index)
-            message = f'no row has the id "{target_id}"{meant(near)}; it is skipped'
+            message = f'no row has the id "{target_id}", so it is skipped{meant(near)}'
             self._warn(layer, item, number, ("id",), message, near)
             return None
         wanted = item.get("name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from dsh.cordis.records import record
 from . import names
 from .include import IncludeConfig
 from .resolve import ENTRY_POINTS, load, resolve
+from .service_graph import provided_names
 
 _NAME_FIRST = re.compile(r"^(?:(?:the )?(?:row|plugin) )?`[\w-]+`(?:, the service `\w+`)?: ", re.I)
 """How a plugin's documentation may begin; the name is known here."""
@@ -49,6 +51,20 @@ def built_in_plugins() -> Iterator[KnownPlugin]:
         found = find_plugin_named(point.name, Path())
         if found is not None:
             yield found
+
+
+def providers_of(service: str) -> list[str]:
+    """The names of built-in plugins that provide a service. Imports them all: for a check or a start that fails."""
+    found = []
+    for each in built_in_plugins():
+        target = resolve(each.names[0], Path())
+        if target.module is None:
+            continue
+        spec = resolve_plugin(load(target))
+        provided, _ = provided_names(sys.modules.get(target.module))
+        if service in provided or service in spec.provides:
+            found.append(each.names[0])
+    return found
 
 
 def find_plugin_named(name: str, base_dir: Path) -> KnownPlugin | None:

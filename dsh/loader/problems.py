@@ -89,8 +89,12 @@ class LoadError(HarnessError):
 
 def unreadable(error: OSError, shown: str) -> Problem:
     """A file that cannot be read."""
-    reason = error.strerror or error_chain(error)
-    message = "the file does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {reason}"
+    if isinstance(error, FileNotFoundError):
+        message = "the file does not exist"
+    elif isinstance(error, IsADirectoryError):
+        message = "is a folder; name the file in it"
+    else:
+        message = f"cannot be read: {error.strerror or error_chain(error)}"
     return Problem(message, "read", file=shown, error=error)
 
 

@@ -140,7 +140,7 @@ def _resolve_path(name: str, base_dir: Path) -> Target:
             )
         if path.is_dir():
             raise ResolveError(f"{name} is a folder without __init__.py, so no plugin; name a file in it")
-        near = _nearest_file(path, name)
+        near = _nearest_file(path, name) or _moved_file(path, base_dir)
         hint = meant(near) or f" (looked in {show_path(path.parent)})"
         raise ResolveError(f"there is no plugin at {name}{hint}", near)
     stem = file.parent.name if file.name == "__init__.py" else file.stem
@@ -165,6 +165,20 @@ def _nearest_file(path: Path, name: str) -> str | None:
         return None
     found = nearest(path.name, [name for name in siblings if not name.startswith(("_", "."))])
     return None if found is None else name[: len(name) - len(path.name)] + found
+
+
+def _moved_file(path: Path, base_dir: Path) -> str | None:
+    """A file of the same name in the folder of the composition, or one folder further down."""
+    wanted = path.name if path.suffix == ".py" else f"{path.name}.py"
+    try:
+        folders = [base_dir, *sorted(entry for entry in base_dir.iterdir() if entry.is_dir())]
+    except OSError:
+        return None
+    for folder in folders:
+        found = folder / wanted
+        if found.is_file() and not folder.name.startswith((".", "_")):
+            return f"./{found.relative_to(base_dir)}"
+    return None
 
 
 def folder_package(folder: Path) -> str:

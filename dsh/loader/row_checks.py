@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,9 @@ from .resolve import PluginImportError, ResolveError, Target, load, resolve
 from .rows import ROW_KEYS, Row
 from .sources import Source
 from .yamlio import Expr, expressions_in
+
+SECRET_KEY = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
+"""What a key that holds a secret may be called; such a value is never printed."""
 
 
 def row_problem(
@@ -87,7 +92,22 @@ def check_config(source: Source, row: Row, declared: Any) -> tuple[list[Problem]
         except ConfigError as error:
             issues = error.issues
     problems = [issue_problem(source, row, issue) for issue in issues]
-    return problems, [issue_problem(source, row, warning) for warning in warnings]
+    return problems, [issue_problem(source, row, _about_secret(raw, warning)) for warning in warnings]
+
+
+def _about_secret(config: Any, warning: ConfigIssue) -> ConfigIssue:
+    """What is said of an unknown key, with the place for secrets if it holds one."""
+    *path, last = warning.keys or ("",)
+    for key in path:
+        try:
+            config = config[key]
+        except (KeyError, IndexError, TypeError):
+            return warning
+    value = config.get(last) if isinstance(config, Mapping) else None
+    if not isinstance(value, str) or not SECRET_KEY.search(str(last)):
+        return warning
+    message = f"{warning.message} (a secret never stands in a composition: `dsh credentials set NAME` stores it)"
+    return ConfigIssue(warning.keys, message, warning.allowed, warning.nearest)
 
 
 def unknown_keys(source: Source, row: Row, declared: Any = None) -> list[Problem]:

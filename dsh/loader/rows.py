@@ -74,8 +74,12 @@ def parse_rows(data: Any, *, file: str, prefix: str = "") -> ParsedRows:
     """
     result = ParsedRows()
     if not isinstance(data, list):
-        got = "the file is empty" if data is None else f"got {show(data)}"
-        result.problems.append(Problem(f"must be a list of rows, {got}", "parse", file=file).at(find_mark(data, ())))
+        if data is None:
+            message = 'must be a list of rows, the file is empty; a row is written "- {id: …, name: …}"'
+        else:
+            dash = '; a row begins with a dash, as in "- id: …"' if isinstance(data, Mapping) else ""
+            message = f"must be a list of rows, got {show(data)}{dash}"
+        result.problems.append(Problem(message, "parse", file=file).at(find_mark(data, ())))
         return result
     reader = _Reader(result, file, prefix)
     result.rows = tuple(reader.read_list(data, ""))
@@ -116,7 +120,7 @@ class _Reader:
         before = len(self._result.problems)
         if not isinstance(name, str) or not name:
             near = nearest("name", [key for key in source if key not in ROW_KEYS])
-            hint = f' (the row has "{near}")' if near else ""
+            hint = f' (the row has "{near}")' if near else f"; it says which plugin the row is, {_NAME_EXAMPLES}"
             message = f"a row needs a name{hint}" if name is None else _literal("name", name, "the plugin's name")
             self._refuse(shown, source, ["name"] if "name" in source else [], message)
         if given_id is not None and (not isinstance(given_id, str) or not given_id or ":" in given_id):
@@ -214,8 +218,11 @@ class _Reader:
             first = seen.setdefault(row.id, row)
             if first is not row:
                 place = f" (the other is at {first.mark})" if first.mark else ""
-                self._refuse(row.id, row.source, ["id"] if "id" in row.source else [], f"the id stands twice{place}")
+                message = f"the id stands twice{place}; give one of the rows another id"
+                self._refuse(row.id, row.source, ["id"] if "id" in row.source else [], message)
 
+
+_NAME_EXAMPLES: Final = "such as dsh-tools or ./plugins/mine.py"
 
 _SERVICE_KEYS: Final[Mapping[str, tuple[str, str, Callable[[Any], bool]]]] = {
     "inject": (

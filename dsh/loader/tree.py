@@ -20,7 +20,7 @@ from dsh.cordis.records import record
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
-from .failures import failures_of
+from .failures import failures_of, waiting
 from .include import make_include
 from .opening import mount_file, open_tree
 from .operations import Operation, folded
@@ -155,11 +155,19 @@ class Loader(Service, name="loader"):
             reading = tree.source.read()
             if tree.reading is not None and reading.texts == tree.reading.texts:
                 return False
+            waited = waiting(self.entries())
             plan = await self.apply_reading(tree, reading, turn)
+            self._tell_waiting(waited)
             rows = tuple(step.entry.address for step in plan.all_steps() if changes(step) or step.leaves)
             self.ctx.emit(TreeRefreshed(path=tree.source.shown, rows=rows))
             self.writes.add(tree)
             return True
+
+    def _tell_waiting(self, before: Mapping[Entry, Problem]) -> None:
+        """Log which rows wait for services since an edit: nothing failed, but they do not run."""
+        for entry, problem in waiting(self.entries(), roots=True).items():
+            if entry.row.mark is not None and problem != before.get(entry):
+                self.ctx.logger.warning("%s", problem)
 
     async def apply_reading(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
         """Apply a reading of a tree whose lock `turn` holds. Raises `LoadError`."""

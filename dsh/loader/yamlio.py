@@ -312,7 +312,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> YamlErro
     lines = text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     if "\t" in line[: mark.column + 1] and "cannot start any token" in reason:
-        reason += "; indent with spaces, not tabs"
+        reason = "a tab stands here; indent with spaces, not tabs"
     elif "mapping values are not allowed" in reason:
         reason += "; a value that contains ': ' needs quotes"
     elif line[mark.column : mark.column + 1] in "@`%&*!|>" and "cannot start any token" in reason:
@@ -365,7 +365,7 @@ def read_text(path: str | os.PathLike[str], file: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise YamlError(f"not UTF-8 text: byte 0x{raw[error.start]:02x}", file, line) from None
+        raise YamlError(f"not UTF-8 text (it has the byte 0x{raw[error.start]:02x})", file, line) from None
 
 
 def parse_text(text: str, path: str | os.PathLike[str], *, file: str = "") -> Any:

@@ -48,7 +48,7 @@ async def test_b19_the_dump_equals_what_is_mounted_and_says_where_rows_come_from
     ]
     assert "text: !!js '''x'' + 1'" in text or "text: !!js 'x' + 1" in text
     assert [str(warning) for warning in warnings] == [
-        'cordis.patch.yml:2: patch item 2: no row has the id "nobody"; it is skipped'
+        'cordis.patch.yml:2: patch item 2: no row has the id "nobody", so it is skipped'
     ]
     async with running(folder, overlays=["over.yml"], sets=["n.text=off"]) as it:
         mounted = it.entry("include").subtree
@@ -96,7 +96,7 @@ def test_a_good_composition_checks_clean_without_starting(folder: Path) -> None:
     problems, warnings = found(
         folder,
         "- {id: boom, name: ./boom.py}\n- {id: i, name: cordis:include, config: {path: inner.yml}}\n"
-        "- {id: p, name: ./provider.py, config: {value: !!js nobody.knows}}\n"
+        "- {id: p, name: ./provider.py, config: {value: !!js env.NOBODY.knows}}\n"
         "- {id: off, name: no-such-thing, disabled: true}\n"
         "- {id: l, name: ./listing.py}\n- {id: n, name: ./notes.py}\n",
     )
@@ -118,7 +118,7 @@ def test_a_check_reports_configs_providers_cycles_and_unknown_keys(folder: Path)
     )
     assert problems == [
         'cordis.yml:2: row "b", key config.value: must be a string, got 1 (put it in quotes)',
-        'cordis.yml:2: row "b", key config.parts: must be a list, got "x"',
+        'cordis.yml:2: row "b", key config.parts: must be a list, got "x" (each item begins with a dash)',
         'cordis.yml:1: row "a": it needs the service "notes", which no row provides',
         'cordis.yml:3: row "x": rows wait for each other\'s services and none can start: x -> y -> x',
     ]
@@ -162,4 +162,25 @@ def test_a_check_follows_includes_and_reports_their_files(folder: Path) -> None:
         'loop.yml:1: row "l:again", key config.path: loop.yml would include itself',
         "missing.yml: the file does not exist",
         'cordis.yml:4: row "w", key config.path: required (a string)',
+    ]
+
+
+def test_a_check_finds_names_in_expressions_that_stand_for_nothing(folder: Path) -> None:
+    write_plugins(folder, plain="def apply(ctx, config): ...\n")
+    problems, warnings = found(
+        folder,
+        "- {id: p, name: ./provider.py}\n"
+        "- id: a\n  name: ./plain.py\n  config:\n    text: !!js dshHomPath('x')\n"
+        "- id: b\n  name: ./plain.py\n  config:\n    text: !!js 'env.X ? nobody : cwd()'\n"
+        "- id: c\n  name: ./plain.py\n  inject: [thing]\n  config:\n    text: !!js thing.name + ctx.thing.name\n"
+        "- id: d\n  name: ./plain.py\n  config:\n    text: !!js ctx.gone.name ?? ctx.get('other')\n",
+    )
+    said = "is neither a known name nor a service this row declares in inject"
+    assert problems == [
+        'cordis.yml:5: row "a", key config.text: expression `dshHomPath(\'x\')`: "dshHomPath" '
+        f'{said}; did you mean "dshHomePath"?',
+        'cordis.yml:18: row "d", key config.text: expression `ctx.gone.name ?? ctx.get(\'other\')`: "gone" ' + said,
+    ]
+    assert warnings == [
+        'cordis.yml:9: row "b", key config.text: expression `env.X ? nobody : cwd()`: "nobody" ' + said,
     ]

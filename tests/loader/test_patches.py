@@ -73,10 +73,10 @@ def test_b10c_what_cannot_apply_is_skipped_with_a_warning() -> None:
     assert warnings(result) == [
         'layer0.yml:1: patch item 1: row "a" is no group; nothing can be inserted into it',
         'layer0.yml:2: patch item 2: row "a" is x, not other; it is skipped',
-        'layer0.yml:3: patch item 3: no row has the id "innr"; did you mean "inner"?; it is skipped',
+        'layer0.yml:3: patch item 3: no row has the id "innr", so it is skipped; did you mean "inner"?',
         "layer0.yml:4: patch item 4: has config but no id; it is skipped",
         "layer0.yml:5: patch item 5: is empty; it is skipped",
-        'layer0.yml:6: patch item 6: no row has the id "5"; it is skipped',
+        'layer0.yml:6: patch item 6: no row has the id "5", so it is skipped',
     ]
     assert result.warnings[2].nearest == "inner"
     assert result.rows == composed().rows
@@ -160,7 +160,10 @@ async def test_b10i_layers_are_read_again_and_a_removed_one_restores_the_lower_v
         assert (error.file, error.line, error.row, error.key) == ("cordis.patch.yml", 1, "a", "config.size")
         await it.edit("- {id: aa, config: {}}\n", "cordis.patch.yml")
         assert it.take() == ["-a", "+a other", "-b"]
-        assert 'cordis.patch.yml:1: patch item 1: no row has the id "aa"; did you mean "a"?' in caplog.text
+        assert (
+            'cordis.patch.yml:1: patch item 1: no row has the id "aa", so it is skipped; did you mean "a"?'
+            in caplog.text
+        )
         (tmp_path / "cordis.patch.yml").unlink()
         assert await it.loader.refresh(tmp_path / "cordis.patch.yml")
         assert it.take() == [] and it.states() == {"a": "active"}
