@@ -9,7 +9,7 @@ from dsh.cordis import HarnessError
 from dsh.cordis.nearest import did_you_mean
 
 from .commands import Command, Suggestion
-from .setting_names import setting_keys, setting_values, value_of
+from .setting_names import setting_keys, setting_values, shown, value_of
 from .terminal_text import printable
 
 if TYPE_CHECKING:
@@ -194,15 +194,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[n]) for row in cells) for n in range(len(cells[0]))] if cells else []
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     return "\n".join(lines)
-
-
-def shown(value: Any) -> str:
-    """A value as a person reads it."""
-    if isinstance(value, str):
-        return value
-    from dsh.cordis.jsonio import encode_str, snapshot_json
-
-    return encode_str(snapshot_json(value))
 
 
 def _trouble(row: Mapping[str, Any]) -> str:

@@ -30,12 +30,14 @@ class AgentLine:
 
 @record
 class SettingLine:
-    """One setting: dotted key, value in force, the layer it comes from, and what a schema says about it."""
+    """One setting or config key: dotted key, value in force, the layer it comes from, what it means, and the values
+    there are, if they are few."""
 
     key: str
     value: Any
     layer: str
-    schema: Mapping[str, Any] | None = None
+    about: str = ""
+    allowed: tuple[Any, ...] = ()
 
 
 class Front(Protocol):

@@ -99,13 +99,16 @@ class Process:
 
     def settings(self) -> list[SettingLine]:
         """Every setting of the sections that are registered now."""
-        from .setting_names import leaves
+        from dsh.loader.keys import keys_of_schema
+
+        from .setting_names import lines_of
 
         found: list[SettingLine] = []
         service = self._ctx.get(Settings)
         for ns, section in (service.describe(redact_secrets=True) if service is not None else {}).items():
-            layers = [("user", section.get("user") or {}), ("row", section.get("base") or {})]
-            found += leaves(ns, section["value"], section["schema"], layers)
+            part: Any = section
+            layers = [("user", part.get("user") or {}), ("row", part.get("base") or {})]
+            found += lines_of(ns, keys_of_schema(part["schema"]), part["value"], layers)
         return found
 
     async def set_setting(self, key: str, value: Any) -> Sequence[str]:
@@ -145,10 +148,10 @@ class Process:
 
     def config_keys(self) -> list[SettingLine]:
         """The keys of the rows."""
-        from .setting_names import config_keys
+        from .setting_names import config_lines
 
         loader = self._ctx.get("loader")
-        return [] if loader is None else config_keys(loader)
+        return [] if loader is None else config_lines(loader)
 
     async def edit_config(self, key: str, value: Any) -> Sequence[str]:
         """Change `row.key` in the composition's file. Raises HarnessError for an edit that is refused."""

@@ -1,4 +1,4 @@
-"""Settings and config keys as one completes them: names, current values, what a schema allows."""
+"""Settings and config keys as one lists and completes them: names, current values, what may stand there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .commands import Suggestion
 from .front import SettingLine
 
 if TYPE_CHECKING:
+    from dsh.loader.keys import KeyInfo
     from dsh.loader.tree import Loader
 
 
@@ -30,80 +31,91 @@ def value_of(text: str) -> Any:
         raise ValueTextError(f"{text.strip()}: {error.reason}") from None
 
 
+def shown(value: Any) -> str:
+    """A value as a person reads it."""
+    if isinstance(value, str):
+        return value
+    from dsh.cordis.jsonio import encode_str, snapshot_json
+
+    return encode_str(snapshot_json(value))
+
+
+# -- completion -------------------------------------------------------------------------------------------------------
+
+
 def setting_keys(known: Sequence[SettingLine]) -> list[Suggestion]:
     """Every key with its value now and what it means."""
-    return [Suggestion(each.key, _about(each)) for each in known]
+    return [Suggestion(each.key, f"{_short(each.value)}  {each.about}".strip()) for each in known]
 
 
 def setting_values(known: Sequence[SettingLine], key: str) -> Iterable[Suggestion]:
-    """What a key may be set to, as far as its schema lists that, and what it is now."""
-    from .builtin_commands import shown
-
+    """What a key is now, and what else it may be, as far as that can be listed."""
     found = next((each for each in known if each.key == key), None)
     if found is None:
         return
-    schema = found.schema or {}
-    allowed: list[Any] = list(schema.get("enum", ()))
-    if schema.get("type") == "boolean" or isinstance(found.value, bool):
-        allowed = [True, False]
-    offered = [found.value, *(each for each in allowed if each != found.value)]
-    for value in offered:
-        if value is not None and not isinstance(value, Mapping):
-            yield Suggestion(shown(value), "now" if value is found.value else "")
+    if found.value is not None and not isinstance(found.value, Mapping):
+        yield Suggestion(shown(found.value), "now")
+    for value in found.allowed:
+        if value != found.value:
+            yield Suggestion(shown(value))
 
 
-def leaves(
-    section: str, value: Mapping[str, Any], schema: Mapping[str, Any], layers: Sequence[tuple[str, Mapping[str, Any]]]
+def _short(value: Any) -> str:
+    text = "" if value is None else shown(value)
+    return text if len(text) <= 30 else text[:29] + "…"
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def lines_of(
+    section: str,
+    infos: Sequence[KeyInfo],
+    value: Mapping[str, Any],
+    layers: Sequence[tuple[str, Mapping[str, Any]]] = (),
 ) -> Iterator[SettingLine]:
-    """The keys of a section's or row's value, and those that its schema knows beyond. ``layers``: who says what, the
-    strongest first."""
-    for path, found, part in _walk(value, schema, ()):
-        layer = next((name for name, given in layers if _has(given, path)), "default")
-        yield SettingLine(".".join((section, *path)), found, layer, part)
+    """The keys of a section or row: those that are declared, and those that have a value all the same.
+
+    ``layers``: who says what, the strongest first.
+    """
+    places = {tuple(info.path.split(".")): info for info in infos if info.is_place and not info.hidden}
+    above = {path[:length] for path in places for length in range(1, len(path))}
+    given = [path for path in _leaves(value, ()) if path not in places and path not in above]
+    for path in [*(path for path in places if path not in above), *given]:
+        info = places.get(path)
+        found = _at(value, path)
+        if found is None and info is not None:
+            found = info.default
+        layer = next((name for name, one in layers if _at(one, path) is not None), "default")
+        about = "" if info is None else " ".join(filter(None, (info.description, info.bounds and f"({info.bounds})")))
+        yield SettingLine(".".join((section, *path)), found, layer, about, () if info is None else info.allowed)
 
 
-def _walk(value: Any, schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    if path and not isinstance(value, Mapping) and not properties:
-        yield path, value, schema
-        return
-    given: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
-    if path and not given and not properties:
-        yield path, value, schema
-        return
-    for key in dict.fromkeys([*properties, *given]):
-        part = properties.get(key)
-        part = part if isinstance(part, Mapping) else {}
-        default = part.get("default")
-        yield from _walk(given.get(key, default), part, (*path, str(key)))
+def config_lines(loader: Loader) -> list[SettingLine]:
+    """The keys of the rows of a running composition."""
+    from dsh.loader.keys import keys_of
 
-
-def _has(value: Any, path: Sequence[str]) -> bool:
-    for key in path:
-        if not isinstance(value, Mapping) or key not in value:
-            return False
-        value = value[key]
-    return True
-
-
-def _about(line: SettingLine) -> str:
-    from .builtin_commands import shown
-
-    about = str((line.schema or {}).get("description", ""))
-    value = "" if line.value is None else shown(line.value)
-    return f"{value if len(value) <= 30 else value[:29] + '…'}  {about}".strip()
-
-
-def config_keys(loader: Loader) -> list[SettingLine]:
-    """The keys of the rows of a running composition: what their files say, and what their plugins' schemas know."""
     found: list[SettingLine] = []
     for entry in loader.entries():
         fiber = entry.fiber if entry.is_mounted else None
-        config = fiber.config if fiber is not None else None
-        model = type(config) if config is not None and hasattr(type(config), "json_schema") else None
-        schema = model.json_schema() if model is not None else {}
-        value = config.to_wire(redact=True) if model is not None and config is not None else {}
-        raw = fiber.raw_config if fiber is not None else None
+        if fiber is None:
+            continue
+        config, raw = fiber.config, fiber.raw_config
+        value = config.to_wire(redact=True) if hasattr(config, "to_wire") else {}
         layers = [("file", raw)] if isinstance(raw, Mapping) else []
-        found += leaves(entry.id, value, schema, layers)
+        found += lines_of(entry.address, keys_of(type(config)), value, layers)
     return found
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if not isinstance(value, Mapping) or (path and not value):
+        yield path
+        return
+    for key, item in value.items():
+        yield from _leaves(item, (*path, str(key)))
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

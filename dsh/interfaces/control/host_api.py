@@ -151,6 +151,17 @@ async def config(api: Api, request: Request) -> Response:
     return Response(body=body)
 
 
+async def config_keys(api: Api, request: Request) -> Response:
+    """The keys of the rows: `{key, value, layer, about, allowed}`, secrets as `"***"`."""
+    from ..setting_names import config_lines
+
+    keys = [
+        {"key": line.key, "value": line.value, "layer": line.layer, "about": line.about, "allowed": list(line.allowed)}
+        for line in config_lines(api.service("loader"))
+    ]
+    return Response(body={"keys": keys})
+
+
 async def change_config(api: Api, request: Request) -> Response:
     """Change keys of rows in the composition's file: `{set: {"row.key": value}, unset: ["row.key"]}`.
 

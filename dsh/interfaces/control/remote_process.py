@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from dsh.cordis.nearest import did_you_mean
@@ -13,6 +13,9 @@ from dsh.cordis.nearest import did_you_mean
 from ..front import AgentLine, SettingLine
 from ..outcome import usage_of
 from .client import ControlError
+
+if TYPE_CHECKING:
+    from dsh.loader.keys import KeyInfo
 
 EVENT_PAGE: Final = 5000
 Ask = Callable[..., Awaitable[Any]]
@@ -89,16 +92,20 @@ class RemoteProcess:
 
     def settings(self) -> list[SettingLine]:
         """Every setting that is known without the daemon. Blocking."""
+        from dsh.loader.keys import keys_of
         from dsh.settings.offline import schema_of
 
+        infos: dict[str, KeyInfo] = {}
+        sections: set[str] = set()
         found = []
         for each in self._document().values():
-            section, _, path = each.key.partition(".")
-            model = schema_of(section)
-            schema: Any = model.json_schema() if model is not None else {}
-            for part in path.split("."):
-                schema = schema.get("properties", {}).get(part, {})
-            found.append(SettingLine(each.key, each.value, each.layer, schema))
+            section = each.key.partition(".")[0]
+            if section not in sections:
+                sections.add(section)
+                infos |= {f"{section}.{info.path}": info for info in keys_of(schema_of(section))}
+            info = infos.get(each.key)
+            about, allowed = ("", ()) if info is None else (info.description, info.allowed)
+            found.append(SettingLine(each.key, each.value, each.layer, about, allowed))
         return found
 
     async def set_setting(self, key: str, value: Any) -> Sequence[str]:
@@ -115,16 +122,10 @@ class RemoteProcess:
         return str((await self._ask("GET", "/api/config"))["text"])
 
     async def _learn_config(self) -> None:
-        from dsh.loader.yamlio import detach, parse_yaml
-
-        from ..setting_names import leaves
-
-        text = await self.config_text()
+        keys = (await self._ask("GET", "/api/config/keys"))["keys"]
         self.config_known = [
-            line
-            for row in detach(parse_yaml(text)) or ()
-            if isinstance(row, dict) and isinstance(row.get("config"), dict)
-            for line in leaves(str(row["id"]), row["config"], {}, [("file", row["config"])])
+            SettingLine(each["key"], each["value"], each["layer"], each["about"], tuple(each["allowed"]))
+            for each in keys
         ]
 
     async def edit_config(self, key: str, value: Any) -> Sequence[str]:

@@ -77,6 +77,7 @@ ROUTES: Final = (
     Route("GET", "/api/models", host_api.models),
     Route("GET", "/api/plugins", host_api.plugins),
     Route("GET", "/api/config", host_api.config),
+    Route("GET", "/api/config/keys", host_api.config_keys),
     Route("PATCH", "/api/config", host_api.change_config),
     Route("POST", "/api/respond", host_api.respond),
     Route("GET", "/api/sessions", session_api.listing, ("limit", "cwd", "q", "cursor")),

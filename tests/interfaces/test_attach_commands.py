@@ -1,0 +1,112 @@
+"""The console on a daemon has the commands of the console of `dsh run`, carried by the control API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.kit import Place
+from tests.cli.test_control import following
+from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
+from tests.interfaces.terminal import CTRL_C, UP, console
+
+TWO = DEMO.replace("      - id: main\n", "      - id: main\n      - id: helper\n")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = demo_place(tmp_path, NO_COLOR="1")
+    place.write("cordis.yml", TWO + "- {id: settings, name: dsh-settings-file, config: {debounceMs: 20}}\n")
+    return place
+
+
+async def test_agents_are_listed_and_one_can_go_over_to_another_and_to_a_copy(place: Place) -> None:
+    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
+        await terminal.stands("\n>")
+        terminal.type("to the first\r")
+        await terminal.stands("You said: to the first")
+        terminal.type("/agents\r")
+        await terminal.stands("\n* main    main-session-")
+        await terminal.stands("\n  helper  helper-session-")
+        terminal.type("/switch nobody\r")
+        await terminal.stands('no agent "nobody"; agents: main, helper')
+        terminal.type("/switch help\t\r\r")
+        await terminal.stands("now with helper, session helper-session-")
+        terminal.type("to the second\r")
+        await terminal.stands("You said: to the second")
+        await control.prompt("not for the second")
+        await control.idle()
+        terminal.type("/switch main\r")
+        await terminal.stands("You said: not for the second")  # of its past
+        terminal.type("/fork\r")
+        await terminal.stands("a copy; /agents lists both")
+        terminal.type("in the copy\r")
+        await terminal.stands("You said: in the copy")
+        assert "in the copy" not in str(await control.log())
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+async def test_settings_configuration_rows_and_usage(place: Place) -> None:
+    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
+        await terminal.stands("\n>")
+        terminal.type("/settings agent-loop.maxParallelToolCalls 4\r")
+        await terminal.stands("agent-loop.maxParallelToolCalls = 4")
+        assert "maxParallelToolCalls: 4" in (place.home / "settings.yaml").read_text("utf-8")
+        terminal.type("/settings agent-loop.maxParallelToolCalls\r")
+        await terminal.stands("agent-loop.maxParallelToolCalls  4  user")
+        terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
+        await terminal.stands("is back to the row's value or the default")
+        terminal.type("/config agent-loop.maxParallelToolCalls few\r")
+        await terminal.stands("must be a whole number")
+        terminal.type("/config agent-loop.max")
+        await terminal.stands("\n agent-loop.maxParallelToolCalls  10")
+        terminal.type("\t 7\r")
+        await terminal.stands("agent-loop.maxParallelToolCalls = 7")
+        assert "maxParallelToolCalls: 7   # live" in (place.work / "cordis.yml").read_text("utf-8")
+        terminal.type("/config default-model\r")
+        await terminal.stands("provider: demo")
+        terminal.type("/plugins tool-bash\r")
+        await terminal.stands("state       active")
+        await control.prompt("something")
+        await control.idle()
+        terminal.type("/usage\r")
+        await terminal.stands("turns  1")
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+async def test_what_waits_is_shown_and_can_be_taken_back(place: Place) -> None:
+    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
+        await terminal.stands("\n>")
+        terminal.type(WAIT + "\r")
+        await control.begun()
+        terminal.type("one\r")
+        await terminal.stands("waits: one")
+        assert (await place.dsh("send", "main", "from elsewhere")).code == 0
+        await terminal.stands("waits: one\nwaits: from elsewhere")
+        terminal.type(f"\x1b{UP}")
+        await terminal.stands("> from elsewhere")
+        await terminal.gone("waits: from elsewhere")
+        terminal.type("\x15/queue drop 1\r")
+        await terminal.gone("waits: one")
+        control.go()
+        await control.idle()
+        terminal.type(f"{WAIT}\r{CTRL_C}")
+        await terminal.stands("turn ended: aborted")
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+async def test_without_a_terminal_commands_print_plain_lines(place: Place) -> None:
+    async with controlled(place):
+        async with following(place, "attach", "main", "--tail", "0") as attached:
+            await attached.type("/agents\n/plugins tool-bash\n/nothing\nhello\n")
+            await attached.shows("* main    main-session-")
+            await attached.shows("state       active")
+            await attached.shows('there is no command "/nothing"')
+            await attached.shows("You said: hello")
+            await attached.type("/quit\n")
+            assert await attached.ends() == 0
+            assert "\x1b" not in attached.out
