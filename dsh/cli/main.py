@@ -26,7 +26,7 @@ COMMANDS = {
     "cancel": "Stop the turn that an agent of a running daemon is in.",
     "stop": "End a running daemon and wait until it is gone.",
     "inspect": "Show the rows of a running composition: state, services, what they wait for.",
-    "sessions": "List, show, rename and verify stored sessions.",
+    "sessions": "Stored sessions: list, search, show, rename, copy, remove, carry elsewhere, verify.",
     "plugins": "Plugins: which there are, what each does, who provides what; begin your own.",
     "config": "The composition, without starting it.",
     "settings": "Your settings, live in running compositions.",

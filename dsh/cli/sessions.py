@@ -1,4 +1,4 @@
-"""``dsh sessions``: stored sessions, read without disturbing whoever has them open."""
+"""``dsh sessions``: stored sessions, looked at without disturbing whoever has them open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import age, fail, print_json, print_table, tell
+from dsh.cli.output import age, print_json, print_table, tell
+from dsh.cli.sessions_change import fork, rm
+from dsh.cli.sessions_files import export, import_
+from dsh.cli.sessions_search import search
+from dsh.cli.stored_sessions import AsJson, Root, Since, filtered, guarded, row_of
+from dsh.cli.stored_sessions import find as find
+from dsh.cli.stored_sessions import session_root as session_root
 
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession
@@ -15,40 +21,36 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
-    help="List, show, rename and verify stored sessions.",
+    help="Stored sessions: list, search, show, rename, copy, remove, carry elsewhere, verify.",
 )
-
-Root = Annotated[str | None, typer.Option("--root", help="Session folder; $DSH_HOME/sessions by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app.command()(search)
+app.command()(fork)
+app.command()(rm)
+app.command()(export)
+app.command("import")(import_)
 
 
 @app.command("list")
 def list_sessions(
     root: Root = None,
     cwd: Annotated[str | None, typer.Option(help="Only sessions of this workspace.")] = None,
+    since: Since = None,
     everything: Annotated[bool, typer.Option("--all", help="Also sessions of subagents.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List sessions, the latest activity first."""
-    import os
-
     from dsh.interfaces.terminal_text import one_line
     from dsh.sessions.stored import list_stored
 
-    listing = _guarded(lambda: list_stored(session_root(root)))
-    wanted = os.path.abspath(cwd) if cwd is not None else None
-    entries = [
-        entry
-        for entry in listing.sessions
-        if (everything or entry.header.origin is None) and (wanted is None or entry.header.cwd == wanted)
-    ]
+    listing = guarded(lambda: list_stored(session_root(root)))
+    entries = filtered(listing.sessions, cwd=cwd, since=since, everything=everything)
     if as_json:
         bad = [{"id": one.id, "path": one.path, "reason": one.reason} for one in listing.unreadable]
-        print_json({"sessions": [_row(entry) for entry in entries], "unreadable": bad})
+        print_json({"sessions": [row_of(entry) for entry in entries], "unreadable": bad})
         return
     rows = []
     for entry in entries:
-        row = _row(entry)
+        row = row_of(entry)
         turns = "?" if row["turns"] is None else str(row["turns"])
         named = one_line(row["title"] or "-", 60)
         rows.append((row["id"], age(row["lastActivity"]), turns, row["state"], named, row["cwd"] or "-"))
@@ -73,9 +75,9 @@ def show(
     if raw:
         from dsh.sessions.log_file import read_text
 
-        typer.echo(_guarded(lambda: read_text(entry.path, entry.id)), nl=False)
+        typer.echo(guarded(lambda: read_text(entry.path, entry.id)), nl=False)
         return
-    header, log, damage = _guarded(lambda: _load(entry))
+    header, log, damage = guarded(lambda: load(entry))
     if damage:
         tell(f"{damage}; shown are the {len(log)} events before the damage")
     _show(entry, header, log, events=events, as_json=as_json)
@@ -95,7 +97,7 @@ def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json:
     if as_json:
         print_json({"header": header.to_wire(), "events": [event.to_wire() for event in log]})
         return
-    row = _row(entry)
+    row = row_of(entry)
     named = f", {one_line(row['title'])}" if row["title"] else ""
     turns = "?" if row["turns"] is None else row["turns"]
     place = f"workspace {spelled(header.cwd or '-')}"
@@ -127,7 +129,7 @@ def rename(
     from dsh.sessions.renaming import rename_stored
 
     entry = find(session, root)
-    written = _guarded(lambda: rename_stored(session_root(root), entry, title))
+    written = guarded(lambda: rename_stored(session_root(root), entry, title))
     typer.echo(f"{spelled(entry.id)}: {printable(written)}")
 
 
@@ -144,7 +146,7 @@ def verify(
     if session is not None:
         reports = [verify_log(find(session, root).path)]
     else:
-        reports = _guarded(lambda: list(verify_stored(session_root(root))))
+        reports = guarded(lambda: list(verify_stored(session_root(root))))
     if as_json:
         print_json(
             [
@@ -170,54 +172,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def session_root(root: str | None = None) -> str:
-    """The session folder that commands read."""
-    from dsh.loader.home import resolve_home
-
-    return root if root is not None else str(resolve_home().join("sessions"))
-
-
-def find(reference: str | None, root: str | None = None, *, last: bool = False) -> StoredSession:
-    """The session meant by an id, a unique beginning, a part of its title or ``--last``.
-
-    Leaves with code 2 and the candidates when that is ambiguous, 1 when nothing matches.
-    """
-    from dsh.cordis.errors import HarnessError
-    from dsh.sessions.errors import AmbiguousSessionError
-    from dsh.sessions.stored import resolve_stored
-
-    try:
-        return resolve_stored(session_root(root), reference, last=last)
-    except AmbiguousSessionError as error:
-        what = "is in the titles" if error.in_titles else "is the beginning"
-        fail("\n  ".join([f'"{reference}" {what} of several sessions:', *error.candidates]), 2)
-    except HarnessError as error:
-        fail(str(error), name=error.code)
-
-
-def _row(entry: StoredSession) -> dict[str, Any]:
-    from dsh.cordis.errors import HarnessError
-    from dsh.sessions.stored import lease_state, title_of, turn_count
-
-    lease = lease_state(entry)
-    turns: int | None = None
-    title: str | None = None
-    try:
-        turns, title = turn_count(entry), title_of(entry)
-    except (OSError, HarnessError):
-        pass
-    return {
-        "id": entry.id,
-        "title": title,
-        "createdAt": entry.header.created_at,
-        "lastActivity": entry.last_activity,
-        "turns": turns,
-        "cwd": entry.header.cwd,
-        "state": f"open in pid {lease.record.pid}" if lease.locked else "closed",
-    }
-
-
-def _load(entry: StoredSession) -> tuple[Any, Any, str | None]:
+def load(entry: StoredSession) -> tuple[Any, Any, str | None]:
     """Header, events, and what is damaged; of a damaged log the events before that."""
     from dsh.sessions.errors import SessionPersistenceCorruptionError
     from dsh.sessions.loading import repaired
@@ -231,12 +186,3 @@ def _load(entry: StoredSession) -> tuple[Any, Any, str | None]:
         return part.header, part.events, str(error)
     events, closers = repaired(log, frozenset())
     return log.header, [*events, *closers], None
-
-
-def _guarded(read: Any) -> Any:
-    from dsh.cordis.errors import HarnessError, describe_error
-
-    try:
-        return read()
-    except (OSError, HarnessError) as error:
-        fail(describe_error(error))
