@@ -19,11 +19,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 def visible(text: str) -> str:
     """``text`` for a terminal with nothing hidden: control characters as signs (``^[``), tabs as spaces.
 
-    Sequences that only colour are left out, and carriage returns before line feeds.
+    Sequences that only colour are left out; a carriage return ends a line, so that what it would overwrite is seen.
     """
     if text.isascii() and text.replace("\n", " ").isprintable():
         return text
-    text = _COLOUR.sub("", text).replace("\r\n", "\n").expandtabs(4).translate(_SIGNS)
+    text = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).translate(_SIGNS)
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -94,3 +94,40 @@ async def test_reasoning_stays_whole_for_a_user_who_sets_that(tmp_path: Path) ->
             await terminal.stands("then another way\n\nTwo.")
             terminal.type("\x04")
             assert await terminal.ends() == 0
+
+
+LINES = [f"line number {n} of the answer" for n in range(1, 25)]
+LONG = "\n\n".join(
+    [
+        f"A **{LINES[0]}** that is long enough to be broken into rows, once it has come so far. {LINES[1]}",
+        "\n".join(f"- {line}" for line in LINES[2:10]),
+        "```text\n" + "\n".join(LINES[10:22]) + "\n```",
+        f"{LINES[22]}\n{LINES[23]}",
+        "The end.",
+    ]
+)
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+async def test_at_no_moment_of_a_stream_does_a_line_stand_twice_or_vanish(tmp_path: Path, columns: int) -> None:
+    place = Place.make(tmp_path, LANG="C.UTF-8")
+    place.write("cordis.yml", COMPOSITION)
+    async with MockLlmServer([{"text": LONG}], chunk_size=5, delay_ms=4) as server:
+        place.model(server.url)
+        command = (PYTHON, "-m", "dsh.cli.main", "run", "cordis.yml", "--prompt", "go")
+        async with on_terminal(*command, cwd=place.work, env=place.env, rows=24, columns=columns) as terminal:
+            seen: list[str] = []
+
+            def ends() -> bool:
+                picture = " ".join(terminal.picture().split())
+                for line in LINES:
+                    assert picture.count(f"{line} ") <= 1, terminal.picture()
+                known = [line for line in LINES if line in picture]
+                assert set(seen) <= set(known), terminal.picture()
+                seen[:] = known
+                return "The end. >" in picture
+
+            await terminal.until(ends, "the answer did not come to its end")
+            assert seen == LINES
+            terminal.type("\x04")
+            assert await terminal.ends() == 0
