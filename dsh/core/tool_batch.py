@@ -143,11 +143,17 @@ class ToolBatch:
 
     async def _quiet(self) -> None:
         """Wait for every started body after a failure, and tell observers that the calls are over."""
-        bodies = [one.body for one in self._started if one.body is not None]
-        if bodies:
-            await asyncio.wait(bodies)
+        stopped: asyncio.CancelledError | None = None
+        while bodies := [one.body for one in self._started if one.body is not None and not one.body.done()]:
+            try:
+                await asyncio.wait(bodies)
+            except asyncio.CancelledError as error:
+                stopped = error  # raised once all is quiet, however often it comes
+                self._agent.cancel({"kind": "disposed"}, keep_inbox=True)
         for one in self._started:
             one.execution.abandon()
+        if stopped is not None:
+            raise stopped
 
 
 def parse_arguments(raw: str) -> JsonValue:

@@ -137,3 +137,37 @@ async def test_a_driver_cancelled_during_a_tool_stops_the_body_and_answers_the_c
             await agent.when_idle()
         assert len(results(agent.session)) == 1
         await settle(s, agent)
+
+
+async def test_a_driver_cancelled_again_while_a_body_stops_still_waits_for_it() -> None:
+    async with spine([tool_reply(("long", "{}", "l1"))]) as s:
+        started, stopping, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        at_end: list[bool] = []
+
+        async def long(run: ToolRun) -> str:
+            started.set()
+            await run.signal.wait()
+            stopping.set()
+            await may_stop.wait()
+            return "stopped"
+
+        def appended(happened: SessionAppended) -> None:
+            if happened.event.type == "step/end":
+                at_end.append(may_stop.is_set())
+
+        s.tools.tool(name="long", description="A tool.")(long)
+        s.root.on(SessionAppended, appended, global_=True)
+        agent = s.agent()
+        agent.followup(say("go"))
+        async with asyncio.timeout(10):
+            await started.wait()
+            (driver,) = [task for task in asyncio.all_tasks() if task.get_name() == "agent a"]
+            driver.cancel()
+            await stopping.wait()
+            driver.cancel()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            may_stop.set()
+            await agent.when_idle()
+        assert at_end == [True]
+        await settle(s, agent)
