@@ -191,7 +191,7 @@ _NO_PLUGIN: Final = (
 
 def _name(known: Sequence[str]) -> JsonSchema:
     by_form = "|".join([PATH_NAME, MODULE_NAME, _SKIPPED_NAME])
-    own = [name for name in known if name.startswith((names.PREFIX, "cordis:"))]
+    own = [name for name in known if name.startswith((names.PREFIX, "cordis:", "."))]
     return {
         "description": "The plugin: a name that is known here, ./file.py, package.module or package.module:attribute.",
         "type": "string",
