@@ -15,17 +15,19 @@ SETTINGS = "- {id: settings, name: dsh-settings-file}\n"
 HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
 
 GREETER = '''
-"""Commands of a plugin."""
+"""Commands of a plugin, for whoever has a console."""
 
 import asyncio
 
 from dsh.cordis import Context
 from dsh.core.seams import Commands
 
-inject = ["commands"]
-
 
 def apply(ctx: Context) -> None:
+    ctx.inject([Commands], add_commands)
+
+
+def add_commands(ctx: Context) -> None:
     async def slowly(argument, screen):
         screen.print("begins")
         await asyncio.Event().wait()
@@ -90,6 +92,13 @@ async def test_a_plugin_adds_commands_and_takes_them_with_it(place: Place) -> No
         terminal.type("/greet bob\r")
         await terminal.stands('there is no command "/greet"')
         await quits(terminal)
+
+
+async def test_a_plugin_with_commands_also_runs_where_there_is_no_console(place: Place) -> None:
+    place.write("plugins/greeter.py", GREETER)
+    place.write("cordis.yml", DEMO + "- {id: greeter, name: ./plugins/greeter.py}\n")
+    done = await place.dsh("exec", "hello")
+    assert done.code == 0 and "You said: hello" in done.out, done.err
 
 
 async def test_a_setting_is_completed_stored_and_in_force(place: Place) -> None:
