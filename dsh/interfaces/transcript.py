@@ -214,8 +214,9 @@ class Transcript:
     def _show_answer(self, text: str) -> None:
         if not self._screen.live:
             self._paper.stream("answer", visible(text))
-        elif (shown := self._answer.feed(text, self._screen.width)) is not None:
-            self._paper.print("answer", shown)
+        else:
+            begun = self._answer.begun
+            self._print_answer(self._answer.feed(text, self._screen.width), begun)
 
     def _reply(self, blocks: Sequence[Any]) -> None:
         if not self._streamed:  # a log without the pieces, or of which only the end was heard
@@ -233,8 +234,12 @@ class Transcript:
         self._finish_answer()
 
     def _finish_answer(self) -> None:
-        if (rest := self._answer.finish(self._screen.width)) is not None:
-            self._paper.print("answer", rest)
+        begun = self._answer.begun
+        self._print_answer(self._answer.finish(self._screen.width), begun)
+
+    def _print_answer(self, text: str | None, begun: bool) -> None:
+        if text is not None:
+            self._paper.print("answer", text, apart=not begun)
 
     def _finish_reasoning(self) -> None:
         line = self._reasoning.finish(self._clock(), whole=self.open_reasoning, hint=self.reasoning_hint)
@@ -279,7 +284,7 @@ class Transcript:
         if source["kind"] == "user" and text:
             self._prompt(self._ink.glyphs.steer if steer else ">", visible(text))
         elif source.get("form") in ("notice", "relay") and text:
-            first = str(source.get("summary") or text).strip().split("\n", 1)[0]
+            first = str(source.get("summary") or text_of(message["content"][:1])).strip().split("\n", 1)[0]
             self.note(f"{source.get('plugin', source['kind'])}: {first}")
 
     def _turn_end(self, reason: Any) -> None:

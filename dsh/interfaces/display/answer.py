@@ -27,6 +27,11 @@ class Answer:
         self._language = ""
         self._code: list[str] = []
 
+    @property
+    def begun(self) -> bool:
+        """Whether something of this text block was printed already."""
+        return self._last is not None
+
     def feed(self, text: str, width: int) -> str | None:
         """Take a piece; what is to be printed now, if anything."""
         return self._printed(self._blocks.feed(visible(text)), width)

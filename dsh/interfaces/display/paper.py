@@ -18,9 +18,9 @@ class Paper:
         self._streaming: Kind | None = None
         self._open = False
 
-    def print(self, kind: Kind, text: str) -> None:
-        """Finished text, whole lines."""
-        gap = "\n" if self._gap(kind) else ""
+    def print(self, kind: Kind, text: str, *, apart: bool = False) -> None:
+        """Finished text, whole lines. apart: it does not go on with what was printed before."""
+        gap = "\n" if self._gap(kind) or (apart and self._last == kind) else ""
         self._streaming = None
         self._screen.print(gap + text)
         self._last = kind

@@ -12,7 +12,7 @@ from dsh.cordis.records import record
 from ..terminal_text import visible
 from .amounts import counted, size
 
-MAIN: Final = ("command", "file_path", "path", "pattern", "query", "url", "code", "name", "description", "prompt")
+MAIN: Final = ("command", "file_path", "pattern", "query", "url", "path", "code", "name", "description", "prompt")
 """Arguments that say best what a call is about, the best one first."""
 
 LONGEST: Final = 400
@@ -58,7 +58,9 @@ def main_argument(value: Any) -> str:
     for name in MAIN:
         if isinstance(value.get(name), str) and value[name].strip():
             return _line(value[name])
-    return next((_line(_text(one)) for one in value.values()), "")
+    for name, one in value.items():
+        return _line(f"{name} ({len(one)})" if isinstance(one, list) else _text(one))
+    return ""
 
 
 def written(value: Any) -> str:

@@ -175,7 +175,9 @@ def test_an_answer_below_something_else_stands_apart() -> None:
     session.result("a", "x")
     session.says("Second.")
     session.chunk("block-end")
-    assert session.text == "> do it\nFirst.\n\n✓ bash ls · x\n\nSecond."
+    session.says("Third.\n\nIt goes on.")
+    session.chunk("block-end")
+    assert session.text == "> do it\nFirst.\n\n✓ bash ls · x\n\nSecond.\n\nThird.\n\nIt goes on."
 
 
 def test_an_answer_of_which_no_pieces_were_heard_is_shown_from_its_message() -> None:

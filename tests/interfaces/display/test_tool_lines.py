@@ -36,10 +36,10 @@ def test_a_call_is_a_live_row_with_its_time_and_then_one_line() -> None:
             {"meta": {"path": "a", "offset": 10, "lines": [1] * 20, "totalLines": 450}},
             "✓ read src/a.py · lines 10-29 of 450",
         ),
-        ("glob", {"pattern": "*"}, "…", {"meta": {"shape": "paths", "total": 8}}, "✓ glob * · 8 paths"),
+        ("glob", {"path": "src", "pattern": "*"}, "…", {"meta": {"shape": "paths", "total": 8}}, "✓ glob * · 8 paths"),
         ("read", {"file_path": "b"}, "", {"failed": True}, "✗ read b · failed"),
         ("read", {"path": "b"}, "cannot read: not found", {"failed": True}, "✗ read b · cannot read: not found"),
-        ("todo_write", {"todos": [{"content": "x"}]}, "ok", {}, '✓ todo_write [{"content": "x"}] · ok'),
+        ("todo_write", {"todos": [{"content": "x"}]}, "ok", {}, '✓ todo_write todos (1) · ok'),
         (
             "write",
             {"file_path": "b", "content": "x\ny\n"},
