@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import time
 from collections.abc import Awaitable, Generator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .body import Body
 from .config import effective_config, update_fiber
 from .effects import EffectStack
-from .errors import FAILURES, CordisError, as_failure
+from .errors import FAILURES, CordisError, as_failure, error_chain
 from .framework_events import PluginChanged, StatusChanged, TaskFailed
 from .inspection import walk
 from .plugins import PluginSpec
@@ -71,6 +72,8 @@ class Fiber:
         self.config: Any = None
         self.instance: Any = None
         self.error: BaseException | None = None
+        self.last_error: tuple[int, str] | None = None
+        """When anything of the plugin went wrong last (ms since the epoch), and what."""
         self.faults = 0
         self.leaks = 0
         self.needs: dict[str, dict[str, Any] | None] = needs or {}
@@ -410,9 +413,14 @@ class Fiber:
         self.error = error
         self._failed_target = _serials(self.committed or {})
         if self.runtime.is_judged(self):
+            self.remember(error, f"{self.label} failed")
             self.runtime.log(self).info("%s failed", self.label, exc_info=error)
         else:
             self.runtime.report(self, error, "%s failed", self.label)
+
+    def remember(self, error: BaseException, what: str) -> None:
+        """Keep what went wrong last, for whoever looks."""
+        self.last_error = time.time_ns() // 1_000_000, f"{what}: {error_chain(error)}"
 
     def task_failed(self, name: str, error: BaseException, *, critical: bool = False) -> None:
         """A background task raised: counted and told; a critical one makes the fiber fail."""

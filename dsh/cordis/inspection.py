@@ -42,6 +42,15 @@ def inspect_root(runtime: Runtime) -> dict[str, Any]:
     }
 
 
+def hearers(runtime: Runtime) -> dict[str, list[Fiber]]:
+    """Who listens to each event, in calling order."""
+    return {
+        channel.name: [listener.ctx.fiber for listener in channel.all]
+        for channel in runtime.events.channels.values()
+        if channel.all
+    }
+
+
 def _realm_text(realm: Hashable) -> str:
     return f"private#{id(realm):x}" if isinstance(realm, Realm) else str(realm)
 

@@ -216,7 +216,8 @@ class Runtime:
         return ContextLogger(fiber.ctx)
 
     def report(self, fiber: Fiber, error: BaseException, message: str, *args: object) -> None:
-        """Log an exception that was contained, under the plugin it belongs to."""
+        """Log an exception that was contained, under the plugin it belongs to, which remembers it."""
+        fiber.remember(error, message % args)
         self.log(fiber).error(message, *args, exc_info=as_failure(error) if isinstance(error, FAILURES) else error)
 
 

@@ -404,7 +404,7 @@ async def test_a_running_composition_is_shown_as_it_is(place: Place) -> None:
     async with controlled(place) as control:
         shown = await place.dsh("inspect")
         assert shown.code == 0 and f"cordis.yml: daemon {control.daemon.process.pid}\n" in shown.out
-        assert "provides agentLoop" in shown.out and "\nservices: " in shown.out
+        assert "\nServices, " in shown.out and "\n  agentLoop: agent-loop" in shown.out
         (place.work / "cordis.yml").write_text(DEMO.replace("paceMs: 0", "paceMs: 1"))
         by_file = (await place.dsh("inspect", "cordis.yml", "--json")).json()
         assert by_file["pid"] == control.daemon.process.pid

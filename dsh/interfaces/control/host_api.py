@@ -103,10 +103,10 @@ async def models(api: Api, request: Request) -> Response:
 
 
 async def plugins(api: Api, request: Request) -> Response:
-    """The rows and everything that runs: fibers, services, events, tasks."""
+    """The rows and everything that runs: fibers, services, events, tasks, agents."""
     from .picture import picture
 
-    return Response(body=picture(api.ctx))
+    return Response(body={**picture(api.ctx), "agents": agents_of(api)})
 
 
 async def respond(api: Api, request: Request) -> Response:
