@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,6 +13,7 @@ import typer
 from dsh.cli.output import fail, print_json, print_table, tell
 
 if TYPE_CHECKING:
+    from dsh.loader.rows import Row
     from dsh.settings.offline import SettingValue
 
 app = typer.Typer(
@@ -24,6 +26,9 @@ app = typer.Typer(
 T = TypeVar("T")
 
 _SECRET = re.compile(r"(?:api_?key|token|secret|password|passphrase)$", re.I)
+_WIDEST = 60
+"""Characters of a value that a table shows."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Key = Annotated[str, typer.Argument(help="Section and key, e.g. agent-loop.maxParallelToolCalls.")]
 
@@ -31,11 +36,7 @@ Key = Annotated[str, typer.Argument(help="Section and key, e.g. agent-loop.maxPa
 @app.command("list")
 def list_settings(as_json: AsJson = False) -> None:
     """Every known setting with its value and the layer it comes from."""
-    values = _values()
-    if as_json:
-        print_json([{"key": each.key, "value": each.value, "layer": each.layer} for each in values])
-        return
-    print_table([(each.key, _shown(each.value), each.layer) for each in values], ("SETTING", "VALUE", "FROM"))
+    _print(_values(), as_json)
 
 
 @app.command()
@@ -47,12 +48,12 @@ def get(key: Key, as_json: AsJson = False) -> None:
         from dsh.cordis.nearest import did_you_mean
 
         fail(f'no setting "{key}"{did_you_mean(key, [each.key for each in values])}')
-    if as_json:
-        print_json([{"key": each.key, "value": each.value, "layer": each.layer} for each in found])
-    elif len(found) == 1 and found[0].key == key:
+    if len(found) == 1 and found[0].key == key and not as_json:
         typer.echo(_shown(found[0].value))
+        if sys.stdout.isatty():
+            typer.echo(_from(found[0]), err=True)
     else:
-        print_table([(each.key, _shown(each.value), each.layer) for each in found], ("SETTING", "VALUE", "FROM"))
+        _print(found, as_json)
 
 
 @app.command("set")
@@ -80,9 +81,77 @@ def unset(key: Key) -> None:
         tell(warning)
 
 
+@app.command()
+def path(as_json: AsJson = False) -> None:
+    """Print where the settings stand; the file need not exist yet."""
+    file = _document().path
+    if as_json:
+        print_json({"path": str(file), "exists": file.exists()})
+    else:
+        typer.echo(str(file))
+
+
+@app.command()
+def edit() -> None:
+    """Open your settings in $VISUAL or $EDITOR; they are looked at before they are saved.
+
+    A mistake is said with its place, and you can go on editing.
+    """
+    from dsh.cli.editor import edit_text
+
+    document = _document()
+    before: str | None = _guarded(document.text)
+    bases = {section: row.config for section, row in _rows().items()}
+    warnings: list[str] = []
+
+    def accept(data: bytes) -> list[str]:
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return [f"{document.shown}: not UTF-8 text (it has the byte 0x{data[error.start]:02x})"]
+        problems: list[str]
+        problems, warnings[:] = document.check(text, bases)
+        return problems
+
+    start = document.template() if before is None else before
+    saved = edit_text(
+        document.path.name,
+        start.encode(),
+        accept,
+        lambda data: _guarded(lambda: document.replace(before, data.decode("utf-8"))),
+    )
+    for warning in warnings if saved else ():
+        tell(f"warning: {warning}")
+    typer.echo(f"{document.shown}: saved" if saved else f"{document.shown}: nothing was changed")
+
+
+def _print(values: Sequence[SettingValue], as_json: bool) -> None:
+    if as_json:
+        wire = [{"key": each.key, "value": each.value, "layer": each.layer, "place": each.place} for each in values]
+        print_json(wire)
+        return
+    lines = [(each.key, "-" if each.value is None else _cut(_shown(each.value)), _from(each)) for each in values]
+    print_table(lines, ("SETTING", "VALUE", "FROM"))
+
+
+def _from(setting: SettingValue) -> str:
+    return setting.layer if setting.place is None else f"{setting.layer}, {setting.place}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
 def _values() -> list[SettingValue]:
     """Every known value; one under a name like that of a secret is not shown, whoever wrote it there."""
-    values: list[SettingValue] = _guarded(lambda: _document().values(_row_configs()))
+    rows = _rows()
+
+    def place(section: str, path: Sequence[str]) -> str | None:
+        mark = rows[section].find_mark(("config", *path))
+        return str(mark) if mark is not None else None
+
+    bases = {section: row.config for section, row in rows.items()}
+    values: list[SettingValue] = _guarded(lambda: _document().values(bases, place))
     return [replace(each, value="***") if _looks_secret(each) else each for each in values]
 
 
@@ -97,8 +166,8 @@ def _document() -> Any:
     return OfflineSettings(resolve_home())
 
 
-def _row_configs() -> dict[str, Any]:
-    """Configs of the rows of ``./cordis.yml`` by settings section, as far as they can be read without starting."""
+def _rows() -> dict[str, Row]:
+    """The rows of ``./cordis.yml`` by settings section, as far as they can be read without starting."""
     from dsh.cli.host import default_config
     from dsh.cli.mounted import find_mounted
     from dsh.cordis.errors import HarnessError
@@ -106,12 +175,12 @@ def _row_configs() -> dict[str, Any]:
     from dsh.settings.offline import SECTIONS
 
     source = make_source(default_config())
-    found: dict[str, Any] = {}
+    found: dict[str, Row] = {}
     try:
         for section in SECTIONS:
             mounted = find_mounted(source, "bash-local" if section == "shell" else section)
             if mounted is not None and isinstance(mounted[1].config, dict):
-                found[section] = mounted[1].config
+                found[section] = mounted[1]
     except HarnessError:
         return {}
     return found

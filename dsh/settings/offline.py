@@ -6,18 +6,22 @@ daemon picks a write up by its watcher.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dsh.cordis import ConfigError, ConfigModel
-from dsh.cordis.jsonio import JsonObject, thaw
+from dsh.cordis.issues import ConfigIssue, path_text
+from dsh.cordis.jsonio import JsonObject, encode_str, snapshot_json, thaw
+from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import record
 from dsh.loader.home import Home
 from dsh.loader.keys import KeyInfo, keys_of
-from dsh.settings.document import Document, document_path
-from dsh.settings.file import DEFAULT_FILE, sections_of, with_section
+from dsh.loader.row_checks import SECRET_KEY
+from dsh.loader.yamlio import Mark, find_mark
+from dsh.settings.document import Document, DocumentError, document_path
+from dsh.settings.file import DEFAULT_FILE, checked_sections, sections_of, with_section
 from dsh.settings.sections import NAMESPACE, Redactor, SettingsError, check_data, layered, operated
 
 SECTIONS: dict[str, str] = {
@@ -29,13 +33,24 @@ SECTIONS: dict[str, str] = {
 """Section name -> `module:attribute` of its schema (a `ConfigModel`)."""
 
 
+_LONGEST_DEFAULT = 40
+"""Characters of a default that the template shows."""
+
+RowPlace = Callable[[str, Sequence[str]], str | None]
+"""Section and path to the file and line where a row says the value."""
+
+
 @record
 class SettingValue:
-    """One value in force: `key` is dotted, `layer` says where it comes from (`user`, `row` or `default`)."""
+    """One value in force: `key` is dotted, `layer` says where it comes from (`user`, `row` or `default`).
+
+    `value` is None for a setting that is not set and has no default; `place` is the file and line that say it.
+    """
 
     key: str
     value: Any
     layer: str
+    place: str | None = None
 
 
 def schema_of(ns: str) -> type[ConfigModel] | None:
@@ -65,15 +80,25 @@ def validate_offline(ns: str, section: Mapping[str, Any], base: Mapping[str, Any
     if schema is None:
         known = ", ".join(sorted(SECTIONS))
         return [f"section {ns} is not a built-in one and is stored unchecked (built-in: {known})"]
+    issues, warnings = _issues(schema, section, base)
+    if issues:
+        problems = "; ".join(f"{ns}.{path}: {text}" if path else text for path, text in issues)
+        raise SettingsError(f'settings section "{ns}" is refused: {problems}', "SETTINGS_INVALID")
+    return [f"{ns}.{path}: {text}" for path, text in warnings]
+
+
+def _issues(
+    schema: type[ConfigModel], section: Mapping[str, Any], base: Mapping[str, Any] | None
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What is wrong with a user section, and what is odd; `base` is the row's config where it is known."""
     try:
-        value = schema.validate(layered(base or {}, section))
+        issues: list[tuple[str, str]] = []
+        warnings = schema.validate(layered(base or {}, section)).warnings
     except ConfigError as error:
-        given = [(path, text) for path, text in error.issues if base is not None or not _missing(section, path)]
-        if given:
-            problems = "; ".join(f"{ns}.{path}: {text}" if path else text for path, text in given)
-            raise SettingsError(f'settings section "{ns}" is refused: {problems}', "SETTINGS_INVALID") from error
-        return []
-    return [f"{ns}.{path}: {text}" for path, text in value.warnings]
+        issues, warnings = error.issues, error.warnings
+    # The row has keys that are none of the section, and may lack none.
+    own = [each for each in issues if base is not None or not _missing(section, each[0])]
+    return own, [each for each in warnings if not _missing(section, each[0])]
 
 
 def _missing(section: Mapping[str, Any], path: str) -> bool:
@@ -102,9 +127,13 @@ class OfflineSettings:
         """The user's sections. Raises DocumentError."""
         return sections_of(self._document, self._document.read())
 
-    def values(self, bases: Mapping[str, Mapping[str, Any]] | None = None) -> list[SettingValue]:
-        """Every value of the built-in and the stored sections with its layer; `bases` holds row configs by section."""
-        stored, bases = self.sections(), bases or {}
+    def values(
+        self, bases: Mapping[str, Mapping[str, Any]] | None = None, row_place: RowPlace | None = None
+    ) -> list[SettingValue]:
+        """Every value of the built-in and the stored sections with its layer; `bases` holds row configs by section,
+        `row_place` tells where a row says a value."""
+        marked = self._document.parse(self._document.read())
+        stored, bases = checked_sections(self._document, marked), bases or {}
         found: list[SettingValue] = []
         for ns in dict.fromkeys([*SECTIONS, *stored]):
             user, row = stored.get(ns, {}), bases.get(ns, {})
@@ -115,10 +144,78 @@ class OfflineSettings:
                     merged = schema.validate(merged).to_wire(redact=True)
                 except ConfigError:  # shown as it is stored; `dsh settings set` says what is wrong
                     merged = Redactor(schema.json_schema()).cut(merged)
-            for path, value in _leaves(merged):
-                layer = "user" if _has(user, path) else "row" if _has(row, path) else "default"
-                found.append(SettingValue(".".join((ns, *path)), value, layer))
+            leaves = dict(_leaves(merged))
+            for key in keys_of(schema, ns) if schema is not None else ():
+                path = tuple(key.path.split("."))
+                if key.is_place and not key.hidden and not any(each[: len(path)] == path for each in leaves):
+                    leaves[path] = None
+            for path, value in leaves.items():
+                layer, place = "default", None
+                if _has(user, path):
+                    layer, place = "user", self._place(find_mark(marked, [ns, *path]))
+                elif _has(row, path):
+                    layer, place = "row", row_place(ns, path) if row_place is not None else None
+                found.append(SettingValue(".".join((ns, *path)), value, layer, place))
         return found
+
+    def _place(self, mark: Mark | None) -> str:
+        return self.shown if mark is None else f"{self.shown}:{mark.line}"
+
+    # -- the whole text ----------------------------------------------------------------------------------------------
+
+    def text(self) -> str | None:
+        """The document as it is, None when there is none. Raises DocumentError."""
+        return self._document.read()
+
+    def template(self) -> str:
+        """A document that sets nothing and tells what it may set, for one that is not there yet."""
+        lines = ["# Your settings: over every composition, live in running ones. Take the mark off what you set.", "#"]
+        for ns in SECTIONS:
+            lines.append(f"# {ns}:")
+            for key in known_keys():
+                if key.row == ns and key.is_place and "." not in key.path and not key.secret and not key.hidden:
+                    default = "" if key.default is None else encode_str(snapshot_json(key.default))
+                    default = default if len(default) <= _LONGEST_DEFAULT else ""
+                    lines.append(f"#   {f'{key.path}: {default}'.rstrip():<34}  # {key.description}")
+        return "\n".join(lines) + "\n"
+
+    def check(self, text: str, bases: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[list[str], list[str]]:
+        """What keeps a text from being the document, and what is odd in it, each with its line."""
+        try:
+            marked = self._document.parse(text)
+            sections = checked_sections(self._document, marked)
+        except DocumentError as error:
+            return [str(error)], []
+        problems: list[str] = []
+        warnings: list[str] = []
+
+        def told(ns: str, issue: tuple[str, str]) -> str:
+            keys = [ns, *getattr(issue, "keys", ())]
+            return f"{self._place(find_mark(marked, keys))}: {path_text(tuple(keys))}: {issue[1]}"
+
+        for ns, section in sections.items():
+            schema = schema_of(ns)
+            if schema is None:
+                near = meant(nearest(ns, SECTIONS))
+                warnings.append(told(ns, ("", f"no built-in section is called so, it is kept unchecked{near}")))
+                continue
+            wrong, odd = _issues(schema, section, (bases or {}).get(ns))
+            for path, value in _leaves(section):
+                if path and isinstance(value, str) and SECRET_KEY.search(path[-1]):
+                    text = "a secret does not belong into settings; `dsh credentials set NAME` stores it"
+                    warnings.append(told(ns, ConfigIssue(path, text)))
+            problems += [told(ns, each) for each in wrong]
+            warnings += [told(ns, each) for each in odd]
+        return problems, warnings
+
+    def replace(self, before: str | None, text: str) -> None:
+        """Make `text` the document if it still is `before`. Raises SettingsError, DocumentError, LockTimeoutError."""
+        with self._document.lock():
+            if self._document.read() != before:
+                raise SettingsError(f"{self.shown} was changed by somebody else meanwhile", "SETTINGS_CONFLICT")
+            self._document.write(text)
+
+    # -- single values -----------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Any:
         """The user's value under a dotted key, None if there is none. Raises DocumentError, SettingsError."""
