@@ -129,6 +129,7 @@ class _BuiltIn:
                 screen.print(printable(f"{text.strip()} is back to the row's value or the default"))
                 return
             value = value_of(text)
+            refuse_secret(key, value, "settings")
             warnings = await self._front.set_setting(key, value)
             screen.print(printable("\n".join([f"{key} = {shown(value)}", *warnings])))
             return
@@ -154,6 +155,7 @@ class _BuiltIn:
         key, _, text = argument.partition(" ")
         if text.strip():
             value = value_of(text)
+            refuse_secret(key, value, "a composition")
             warnings = await self._front.edit_config(key, value)
             screen.print(printable("\n".join([f"{key} = {shown(value)}", *warnings])))
             return
@@ -186,6 +188,15 @@ class _BuiltIn:
         rows = [("turns", f"{found['turns']:,}")]
         rows += [(_words(name), f"{count:,}") for name, count in found["usage"].items()]
         screen.print(table(rows))
+
+
+def refuse_secret(key: str, value: Any, place: str) -> None:
+    """Raise CommandError for a key or password that would be written into a file which others read."""
+    from dsh.loader.row_checks import SECRET_KEY
+
+    if isinstance(value, str) and SECRET_KEY.search(key):
+        hint = "store one with `dsh credentials set NAME`"
+        raise CommandError(f"{key}: keys and passwords do not belong into {place}; {hint}")
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

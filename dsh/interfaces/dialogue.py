@@ -212,6 +212,9 @@ class Dialogue:
             hint = did_you_mean(name, known).replace('"', '"/', 1)
             self.transcript.error(f'there is no command "/{name}"{hint}; /help lists them')
             return
+        if self.prompt_line.interrupt_follows:
+            self.transcript.note("cancelled", "33")
+            return
         try:
             work = command.run(argument.strip(), self.screen)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,9 @@ ENTRIES: Final = 1000
 
 ENTRY_BYTES: Final = 16 * 1024
 """A longer text, such as a pasted log, is not kept."""
+
+_SECRET: Final = re.compile(r"/\S+\s+\S*(?:api[-_]?key|token|secret|password|passphrase)\s+\S", re.I)
+"""A command that gives a value to something named like a secret."""
 
 
 class InputHistory:
@@ -36,9 +40,10 @@ class InputHistory:
         return entries[-ENTRIES:]
 
     def add(self, text: str) -> None:
-        """Append an entry, unless it repeats the last one or begins with a space, the sign for not keeping it."""
+        """Append an entry, unless it repeats the last one, holds a secret, or begins with a space, the sign for not
+        keeping it."""
         line = json.dumps(text, ensure_ascii=True).encode() + b"\n"
-        if text == self._last or text[:1].isspace() or not text or len(line) > ENTRY_BYTES:
+        if text == self._last or text[:1].isspace() or not text or len(line) > ENTRY_BYTES or _SECRET.match(text):
             return
         self._last = text
         try:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.application import Application
@@ -115,9 +116,10 @@ class PromptApp:
         self.app.after_render += self._keep_ticking
 
     async def run(self) -> None:
-        """Until `leave`, or Ctrl-D on an empty line."""
+        """Until `leave`, Ctrl-D on an empty line, or the end of the terminal."""
         try:
-            await self.app.run_async(set_exception_handler=False, handle_sigint=False)
+            with suppress(EOFError):
+                await self.app.run_async(set_exception_handler=False, handle_sigint=False)
         finally:
             if self._tick is not None:
                 self._tick.cancel()

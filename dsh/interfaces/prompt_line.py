@@ -10,6 +10,7 @@ import io
 import shutil
 import sys
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
@@ -47,7 +48,8 @@ class PromptLine:
         self.completion: Completion | None = None
         self._stream = sys.stdout
         self._app: PromptApp | None = None
-        self._sent: asyncio.Queue[str | None] = asyncio.Queue()
+        self._sent: deque[str | None] = deque()
+        self._news = asyncio.Event()
         self._default = ""
 
     # -- output ---------------------------------------------------------------------------------------------------
@@ -81,17 +83,22 @@ class PromptLine:
         """What is typed and sent, as it was typed, until Ctrl-D or `leave`."""
         from .prompt_app import PromptApp
 
-        sent = self._sent = asyncio.Queue()
-        self._app = app = PromptApp(self, sent.put_nowait)
+        self._sent.clear()
+        self._app = app = PromptApp(self, self._send)
         app.buffer.insert_text(self._default)
         give_back, typed = hold_keys()
         app.press("".join([*self.typed_ahead, typed]))
         self.typed_ahead.clear()
         running = asyncio.create_task(app.run(), name="prompt line")
-        running.add_done_callback(lambda _: sent.put_nowait(None))
+        running.add_done_callback(lambda _: self._send(None))
         try:
             with _above(self):
-                while (text := await sent.get()) is not None:
+                while True:
+                    while not self._sent:
+                        self._news.clear()
+                        await self._news.wait()
+                    if (text := self._sent.popleft()) is None:
+                        break
                     yield text
                 await running
         finally:
@@ -114,11 +121,20 @@ class PromptLine:
     @property
     def unread(self) -> int:
         """How many lines were sent that `lines` has not yielded yet."""
-        return self._sent.qsize()
+        return len(self._sent)
+
+    @property
+    def interrupt_follows(self) -> bool:
+        """Whether the next that `lines` yields is `INTERRUPTED`."""
+        return bool(self._sent) and self._sent[0] == INTERRUPTED
 
     def interrupt_later(self) -> None:
         """Let `lines` yield `INTERRUPTED` behind what was sent by now."""
-        self._sent.put_nowait(INTERRUPTED)
+        self._send(INTERRUPTED)
+
+    def _send(self, text: str | None) -> None:
+        self._sent.append(text)
+        self._news.set()
 
     @property
     def typed(self) -> str:

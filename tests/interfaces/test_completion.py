@@ -123,7 +123,7 @@ def test_the_history_is_bounded_private_and_survives_rubbish(tmp_path: Path, mon
     path = tmp_path / "home" / "history"
     kept = InputHistory(path)
     assert kept.load() == []
-    for text in ("a\nb", "a\nb", "", " secret", "x" * 20_000, "ü"):
+    for text in ("a\nb", "a\nb", "", " secret", "x" * 20_000, "/config llm.apiKey sk-1", "ü"):
         kept.add(text)
     assert path.stat().st_mode & 0o777 == 0o600
     with path.open("ab") as file:

@@ -29,7 +29,7 @@ def apply(ctx: Context) -> None:
 
 def add_commands(ctx: Context) -> None:
     async def slowly(argument, screen):
-        screen.print("begins")
+        screen.print("it starts")
         await asyncio.Event().wait()
 
     def fails(argument, screen):
@@ -84,14 +84,25 @@ async def test_a_plugin_adds_commands_and_takes_them_with_it(place: Place) -> No
         terminal.type("/fail\r")
         await terminal.stands("it went wrong")
         terminal.type("/slow\r")
-        await terminal.stands("begins")
+        await terminal.stands("it starts")
         terminal.type(CTRL_C)
-        await terminal.stands("cancelled")
+        await terminal.stands("it starts\ncancelled")
         place.write("cordis.yml", DEMO + SETTINGS + HMR)
         await terminal.stands("config applied: greeter")
         terminal.type("/greet bob\r")
         await terminal.stands('there is no command "/greet"')
         await quits(terminal)
+
+
+async def test_a_command_and_ctrl_c_in_one_breath_run_nothing(place: Place) -> None:
+    place.write("plugins/greeter.py", GREETER)
+    place.write("cordis.yml", DEMO + "- {id: greeter, name: ./plugins/greeter.py}\n")
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type(f"/slow\r{CTRL_C}")
+        await terminal.stands("> /slow\ncancelled")
+        await quits(terminal)
+        assert "it starts" not in terminal.picture()
 
 
 async def test_a_plugin_with_commands_also_runs_where_there_is_no_console(place: Place) -> None:
@@ -134,6 +145,8 @@ async def test_a_key_of_the_file_is_shown_and_edited_and_a_refused_edit_changes_
         terminal.type("/config agent-loop.maxParallelToolCalls few\r")
         await terminal.stands("must be a whole number")
         assert path.read_text("utf-8") == edited
+        terminal.type("/config default-model.apiKey sk-1\r")
+        await terminal.stands("keys and passwords do not belong into a composition")
         terminal.type("/config agent-lop\r")
         await terminal.stands('no row "agent-lop"; did you mean "agent-loop"?')
         await quits(terminal)
