@@ -29,3 +29,8 @@ def cancel(
             answer = client.send("POST", target.path("/cancel"), {"keepQueue": not drop})
     name = spelled(target.name)
     typer.echo(f"cancelled the turn of {name}" if answer["cancelled"] else f"{name} was not working")
+    if answer["waiting"]:
+        one = answer["waiting"] == 1
+        typer.echo(
+            f"{answer['waiting']} prompt{'' if one else 's'} wait{'s' if one else ''} for the next one; --drop drops"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -175,13 +176,43 @@ async def test_a_running_turn_is_steered_queued_behind_and_cancelled(place: Plac
         assert [id for _, id in users[-2:]] == [steer["messageId"], kept["messageId"]]
         turns = [event["seq"] for event in await control.log() if event["type"] == "turn/start"]
         assert turns[0] < users[-2][0] < turns[1] < users[-1][0], "the steer joined the first turn"
-        assert await control.ask("POST", f"/api/sessions/{control.main}/cancel") == {"cancelled": False}
+        assert await control.ask("POST", f"/api/sessions/{control.main}/cancel") == {"cancelled": False, "waiting": 0}
         await control.prompt(WAIT)
         await control.begun()
-        assert await control.ask("POST", f"/api/sessions/{control.main}/cancel") == {"cancelled": True}
+        assert await control.ask("POST", f"/api/sessions/{control.main}/cancel") == {"cancelled": True, "waiting": 0}
         await control.idle()
         ends = [event["data"]["reason"] for event in await control.log() if event["type"] == "turn/end"]
         assert ends[-1] == {"kind": "aborted", "reason": {"kind": "user"}}
+
+
+async def test_prompts_that_a_cancel_left_waiting_are_dropped_later(place: Place) -> None:
+    async with controlled(place) as control:
+        cancel = f"/api/sessions/{control.main}/cancel"
+        await control.prompt(WAIT)
+        await control.begun()
+        await control.prompt("later")
+        assert await control.ask("POST", cancel, {"keepQueue": True}) == {"cancelled": True, "waiting": 1}
+        async with asyncio.timeout(20):
+            while (await control.ask("GET", f"/api/sessions/{control.main}"))["status"] != "idle":
+                await asyncio.sleep(0.02)
+        assert await control.ask("POST", cancel, {"keepQueue": False}) == {"cancelled": False, "waiting": 0}
+        assert await control.ask("GET", f"/api/sessions/{control.main}/queue") == {"nextTurn": [], "nextStep": []}
+
+
+async def test_an_agent_that_leaves_takes_no_more_prompts(place: Place) -> None:
+    async with controlled(place) as control:
+        await control.prompt(WAIT)
+        await control.begun()
+        place.write("cordis.yml", DEMO.replace("- id: main", "- id: other"))
+        path = f"/api/sessions/{control.main}/prompt"
+        async with asyncio.timeout(20):
+            while True:
+                answer = await control.http.post(path, json={"content": "too late"})
+                if answer.status_code == 409:
+                    break
+                await asyncio.sleep(0.05)
+        assert answer.json()["error"]["code"] == "LEAVING"
+        control.go()
 
 
 async def test_the_model_of_an_open_session_is_changed(place: Place) -> None:

@@ -31,6 +31,9 @@ async def prompt(api: Api, request: Request, session_id: str) -> Response:
     content = _content(body.get("content"))
     api.refuse_while_draining()
     agent = await api.agent(session_id)
+    if getattr(agent, "retired", False):
+        text = f'the agent of session "{session_id}" is about to end and takes up nothing more'
+        raise ApiError(409, "LEAVING", text)
     before = agent.session.seq
     try:
         message = create_user_message(content)
@@ -57,7 +60,8 @@ def _content(given: Any) -> Any:
 
 
 async def cancel(api: Api, request: Request, session_id: str) -> Response:
-    """Stop the running turn: `{cancelled}`. keepQueue: prompts that wait stay; they are dropped otherwise."""
+    """Stop the running turn: `{cancelled, waiting}`. keepQueue: prompts that wait stay; they are dropped otherwise, also
+    when no turn runs."""
     body = request.json()
     only_fields(body, "keepQueue")
     keep = body.get("keepQueue", True)
@@ -66,7 +70,10 @@ async def cancel(api: Api, request: Request, session_id: str) -> Response:
     agent = await api.agent(session_id)
     running = agent.status == "running"
     agent.cancel({"kind": "user"}, keep_inbox=keep)
-    return Response(body={"cancelled": running})
+    if not keep:
+        agent.inbox.clear()
+    waiting = len(agent.inbox.next_turn) + len(agent.inbox.next_step)
+    return Response(body={"cancelled": running, "waiting": waiting})
 
 
 async def queue(api: Api, request: Request, session_id: str) -> Response:
