@@ -60,8 +60,8 @@ def _content(given: Any) -> Any:
 
 
 async def cancel(api: Api, request: Request, session_id: str) -> Response:
-    """Stop the running turn: `{cancelled, waiting}`. keepQueue: prompts that wait stay; else they are dropped, also when
-    no turn runs."""
+    """Stop the running turn: `{cancelled, waiting}`. keepQueue: prompts that wait stay; else they go, also when no
+    turn runs."""
     body = request.json()
     only_fields(body, "keepQueue")
     keep = body.get("keepQueue", True)
