@@ -239,7 +239,7 @@ def _one_line(place: Place) -> str:
 
 def one_line(value: Any) -> str:
     """A value on one line; texts without quotes."""
-    from dsh.loader.textedit import render_flow
+    from dsh.loader.rendering import render_flow
 
     return value if isinstance(value, str) and "\n" not in value else render_flow(value)
 

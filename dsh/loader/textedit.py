@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from dsh.cordis.records import record
-from dsh.loader.yamlio import DialectDumper, Expr, build_value, compose_yaml, dump_yaml, parse_yaml, same_value
+from dsh.loader.rendering import STEP, is_block, is_literal, plain_value, render_block, render_entry, render_flow
+from dsh.loader.yamlio import build_value, compose_yaml, dump_yaml, parse_yaml, same_value
 
-_STEP = 2
 _MOST_EDITS = 500
 _COLON = re.compile(r"[ \t]*:(?=[\s,\]}]|$)")
 _NAME = r"[^\s,\[\]{}]+"
@@ -168,7 +168,7 @@ class _Document:
             if name not in known and not (name in have and same_value(have[name], value)):
                 return self._insert(node, entries, name, value, flow=flow, rows=rows)
         for at, entry in enumerate(entries):
-            if not entry.merge and entry.name not in want and entry.name not in have.keys() - known:
+            if not entry.merge and entry.name not in want:
                 return self._delete(entries, at, flow=flow)
         for entry in entries:
             if entry.merge and isinstance(merged := self._value(entry.node), Mapping):
@@ -306,7 +306,7 @@ class _Document:
         after_colon = entry.colon + 1
         inline_old = "\n" not in text[after_colon : entry.start]
         literal_old = isinstance(entry.node, yaml.ScalarNode) and entry.node.style in ("|", ">") and not entry.alias
-        if flow or (inline_old and not literal_old and not _is_block(value) and not _is_literal(value)):
+        if flow or (inline_old and not literal_old and not is_block(value) and not is_literal(value)):
             gap = text[after_colon : entry.start]
             lead = gap if gap and not gap.strip(" \t\r\n") else " "
             return _Edit(after_colon, entry.end, lead + render_flow(value, inside=flow))
@@ -317,13 +317,13 @@ class _Document:
         elif not literal_old:
             comment = text[entry.end : self._line_end(entry.end)].rstrip()
         indent = self._column(parent)
-        if not _is_block(value):
+        if not is_block(value):
             head, *tail = render_entry("", value, indent)
             return _Edit(after_colon, self._line_end(entry.end), self._newline.join([head + comment, *tail]))
         if inline_old:
-            block = self._block(value, indent + _STEP)
+            block = self._block(value, indent + STEP)
             return _Edit(after_colon, self._line_end(entry.end), comment + self._newline + block)
-        column = indent + _STEP
+        column = indent + STEP
         if isinstance(entry.node, yaml.MappingNode) and isinstance(value, Mapping):
             column = self._column(entry.node)
         elif isinstance(entry.node, yaml.SequenceNode) and not isinstance(value, Mapping):
@@ -397,7 +397,7 @@ class _Document:
     def _replace_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, *, flow: bool) -> _Edit:
         item = items[at]
         single = "\n" not in self._text[item.start : item.end]
-        if flow or (single and not _is_block(value) and not _is_literal(value)):
+        if flow or (single and not is_block(value) and not is_literal(value)):
             gap = "" if item.end > item.start or flow else " "  # an empty item ends at its dash
             return _Edit(item.start, item.end, gap + render_flow(value, inside=flow))
         start, pad = self._dash(node, item), " " * node.start_mark.column
@@ -455,71 +455,14 @@ class _Document:
         return self._drop_lines(self._line_start(entries[0].key.start_mark.index), entries[-1].end)
 
     def _replace_root(self, root: yaml.Node, value: Any) -> _Edit:
-        text = self._block(value, 0) if _is_block(value) else render_flow(value)
+        text = self._block(value, 0) if is_block(value) else render_flow(value)
         return _Edit(root.start_mark.index, self._end(root), text)
 
     def _append_document(self, value: Any) -> _Edit:
-        text = self._block(value, 0) if _is_block(value) else render_flow(value)
+        text = self._block(value, 0) if is_block(value) else render_flow(value)
         end = len(self._text)
         lead = "" if not self._text or self._text.endswith("\n") else self._newline
         return _Edit(end, end, lead + text + self._newline)
-
-
-# --- rendering --------------------------------------------------------------------------------------------------------
-
-
-class _FlowDumper(DialectDumper):
-    """Everything on one line: text with line breaks is quoted."""
-
-
-def _represent_line(dumper: DialectDumper, value: str) -> yaml.Node:
-    style = '"' if any(mark in value for mark in "\n\x85\u2028\u2029") else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(value), style=style)
-
-
-_FlowDumper.add_representer(str, _represent_line)
-_FlowDumper.add_multi_representer(str, _represent_line)
-
-
-def render_flow(value: Any, *, inside: bool = False) -> str:
-    """`value` on one line; with `inside` fit to stand in a flow collection, where fewer texts go without quotes."""
-    text = yaml.dump(
-        [_plain(value)] if inside else _plain(value),
-        Dumper=_FlowDumper,
-        default_flow_style=True,
-        width=float("inf"),
-        allow_unicode=True,
-        sort_keys=False,
-    )
-    line = str(text).removesuffix("...\n").strip("\n")
-    return line[1:-1] if inside else line
-
-
-def render_entry(head: str, value: Any, indent: int) -> list[str]:
-    """The lines of `head` (a key with its colon, a dash) followed by `value`, inside a collection at `indent`."""
-    if _is_block(value):
-        return [head, *render_block(value, indent + _STEP)]
-    if _is_literal(value):
-        style, *lines = dump_yaml(value).removesuffix("\n").split("\n")
-        pad = " " * indent
-        return [f"{head} {style}", *(pad + line if line else line for line in lines)]
-    return [f"{head} {render_flow(value)}"]
-
-
-def render_block(value: Any, indent: int) -> list[str]:
-    """The lines of a non-empty mapping or list in block style, indented by `indent` spaces."""
-    pad = " " * indent
-    lines: list[str] = []
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            lines.extend(render_entry(f"{pad}{render_flow(str(key))}:", item, indent))
-        return lines
-    for item in value:
-        entry = render_entry(f"{pad}-", item, indent)
-        if _is_block(item):  # the first line of the item stands behind its dash
-            entry[:2] = [f"{pad}- {entry[1][indent + _STEP :]}"]
-        lines.extend(entry)
-    return lines
 
 
 def _dump_anew(text: str, value: Any, newline: str) -> str:
@@ -527,15 +470,6 @@ def _dump_anew(text: str, value: Any, newline: str) -> str:
     lead = re.match(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*", text)
     head = lead.group(0) if lead else ""
     return head + dump_yaml(value).replace("\n", newline)
-
-
-def _is_block(value: Any) -> bool:
-    return isinstance(value, (Mapping, list, tuple)) and len(value) > 0
-
-
-def _is_literal(value: Any) -> bool:
-    """Whether the text is written over several lines. One that ends in a line break would need a final line break."""
-    return isinstance(value, str) and "\n" in value[:-1] and value[-1] != "\n" and dump_yaml(value).startswith("|")
 
 
 def _identities(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[str], list[str]]:
@@ -554,14 +488,4 @@ def _identities(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[str], list
 
 def _identity(item: Any) -> str:
     named = isinstance(item, Mapping) and isinstance(item.get("id"), str)
-    return "=" + item["id"] if named else f" {_plain(item)!r}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Expr):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+    return "=" + item["id"] if named else f" {plain_value(item)!r}"

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from dsh.loader.textedit import render_flow, rewrite
+from dsh.loader.rendering import render_flow
+from dsh.loader.textedit import rewrite
 from dsh.loader.yamlio import Expr, YamlError, YamlList, YamlMap, detach, parse_yaml, same_value
 
 SEED = int(os.environ.get("DSH_EDIT_SEED") or 20261130)
