@@ -78,6 +78,8 @@ class AgentRequests:
         """``{sessionId?, cwd?, provider?, model?}`` → ``{sessionId}``: an agent on a fresh session."""
         wanted = optional_text(params, "open", "sessionId")
         cwd = os.path.abspath(os.path.join(self._cwd, optional_text(params, "open", "cwd") or ""))
+        if not os.path.isdir(cwd):
+            raise HarnessError(f"there is no folder {cwd} to work in", code="NO_FOLDER")
         route = AgentOptions(optional_text(params, "open", "provider"), optional_text(params, "open", "model"))
         session_id = wanted or f"session-{uuid.uuid4()}"
         options = CreateAgentOptions(session_id, {"cwd": cwd}, agent_options=route, reserve=wanted is not None)

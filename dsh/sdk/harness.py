@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, overload
 from dsh.cordis import HarnessError
 from dsh.cordis.jsonio import encode_str
 from dsh.cordis.nearest import did_you_mean
+from dsh.loader.boot import BootError
 from dsh.loader.patches import Layer
 from dsh.loader.sources import Source, absolute
 
@@ -72,7 +73,8 @@ class Harness:
                 permission=permission,
                 follow=follow,
                 configured_agents=configured_agents,
-            )
+            ),
+            folder,
         )
 
     @classmethod
@@ -91,7 +93,7 @@ class Harness:
 
         It follows edits of its files. What it says on standard error is repeated here.
         """
-        layers = [part for each in patches for part in ("--patch", str(absolute(each)))]
+        layers = [part for each in _listed(patches) for part in ("--patch", str(absolute(each)))]
         values = [part for key, value in (set or {}).items() for part in ("--set", _assignment(key, value))]
         inherited = {key: value for key, value in os.environ.items() if key != "DSH_CORDIS_CONFIG"}
         place = {} if home is None else {"DSH_HOME": str(absolute(home))}
@@ -103,16 +105,20 @@ class Harness:
                 cwd=folder,
                 env={**inherited, **place, **(env or {})},
                 permission=permission,
-            )
+            ),
+            folder,
         )
         return harness
 
-    def _use(self, backend: Backend) -> None:
+    def _use(self, backend: Backend, folder: Path) -> None:
         self._backend = backend
+        self._folder = folder
         self.settings = HarnessSettings(backend)
         """The user's settings."""
 
     async def __aenter__(self) -> Self:
+        if not self._folder.is_dir():
+            raise BootError(f"cwd: there is no folder {self._folder}")
         await self._backend.start()
         return self
 
@@ -193,12 +199,19 @@ def _source(
     config: PathLike | Rows, patches: Sequence[PathLike | Mapping[str, Any]], values: Mapping[str, Any], folder: Path
 ) -> Source:
     sets = [_assignment(key, value) for key, value in values.items()]
-    inline = [Layer("the program's patch", [each]) for each in patches if isinstance(each, Mapping)]
+    inline = [Layer("the program's patch", [each]) for each in _listed(patches) if isinstance(each, Mapping)]
     files = [absolute(each) for each in patches if not isinstance(each, Mapping)]
     if isinstance(config, (str, os.PathLike)):
         return Source(absolute(config), sibling=True, overlays=files, inline=inline, sets=sets)
     rows = Layer("the program", [{"insert": list(config)}])
     return Source(None, folder=folder, overlays=files, inline=[rows, *inline], sets=sets)
+
+
+def _listed(patches: Sequence[T]) -> Sequence[T]:
+    """The patches. Raises ``TypeError`` for one in place of a list, whose letters or keys would be taken for them."""
+    if isinstance(patches, (str, os.PathLike, Mapping)):
+        raise TypeError(f"patches must be a list; give [{patches!r}]")
+    return patches
 
 
 def _assignment(key: str, value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -104,8 +105,9 @@ class LocalBackend(Backend):
             self.all_gone()
 
     async def ask(self, name: str, **params: Any) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = await self._method(name)(params)
-        return answer
+        answer = self._method(name)(params)
+        told: Mapping[str, Any] = await answer if inspect.isawaitable(answer) else answer
+        return told
 
     def tell(self, name: str, run: Run | None, **params: Any) -> None:
         self._method(name)(params)

@@ -72,7 +72,7 @@ class Session:
         return events
 
     def follow(self) -> Follower:
-        """Everything that happens in the session from now on, whoever causes it; ends with the agent.
+        """Everything that happens in the session from now on, whoever causes it; ends with the agent, at once without.
 
         What is not read yet is kept, so leave it by ``close()`` or as a context manager when you read no more.
         """
@@ -86,6 +86,11 @@ class Session:
     # -- for runs and the backend -----------------------------------------------------------------------------------
 
     def _give(self, content: Content, *, steer: bool) -> Run:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # told before half of the prompt is given
+            text = "a session is used in the event loop of its harness; dsh.sdk.sync serves any thread"
+            raise HarnessError(text, code="NO_LOOP") from None
         if not (content.strip() if isinstance(content, str) else content):
             raise HarnessError("the prompt is empty", code="EMPTY_PROMPT")
         blocks = content if isinstance(content, str) else content_blocks({"contentBlocks": list(content)}, "prompt")
@@ -101,6 +106,9 @@ class Session:
 
     def _cancel(self, run: Run) -> None:
         self._backend.tell("cancel", None, sessionId=self.id, messageId=run.message_id)
+
+    async def _is_gone(self) -> bool:
+        return bool((await self._backend.ask("status", sessionId=self.id))["status"] == "gone")
 
     async def _flush(self) -> None:
         if self.id in self._backend.sessions:
@@ -145,7 +153,7 @@ class Follower:
         self._session = session
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
-        self._over = False
+        self._over = self._looked = False
         session._followers.append(self)
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -156,7 +164,12 @@ class Follower:
             if self._over:
                 raise StopAsyncIteration
             self._news.clear()
-            await self._news.wait()
+            if self._looked:
+                await self._news.wait()
+            else:
+                self._looked = True
+                if await self._session._is_gone():
+                    self.close()
         return self._events.popleft()
 
     def close(self) -> None:

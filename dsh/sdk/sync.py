@@ -8,7 +8,7 @@
             print(event.type)
         print(run.result().output)
 
-Every call waits for its answer and may come from any thread; callbacks are called in the harness's thread.
+Every call waits for its answer and may come from any thread but the harness's own, in which callbacks are called.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class _Thread:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine; an interrupt of the wait cancels it."""
+        if threading.current_thread() is self._thread:  # which would wait for itself
+            work.close()
+            raise HarnessError("a callback cannot wait for the harness that called it", code="OWN_THREAD")
         if self._loop.is_closed():  # what is known of a run that is over stays known
             return asyncio.run(work)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -121,6 +124,8 @@ class Harness:
         return self._started
 
     def __enter__(self) -> Self:
+        if self._started is not None:
+            raise HarnessError("the harness runs already", code="RUNNING")
         self._started = _Thread()
         try:
             self._thread.wait(self._harness.__aenter__())

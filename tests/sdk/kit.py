@@ -62,7 +62,7 @@ def harness(place: Place, server: MockLlmServer | None = None, **more: Any) -> H
 def spawned(place: Place, server: MockLlmServer | None = None, **more: Any) -> Harness:
     """The same in a process of its own."""
     model = {"DEEPSEEK_BASE_URL": server.url, "DEEPSEEK_API_KEY": "test-key"} if server is not None else {}
-    return Harness.spawn(place.work / "cordis.yml", home=place.home, cwd=place.work, env=model, **more)
+    return Harness.spawn(place.work / "cordis.yml", **{"home": place.home, "cwd": place.work, "env": model, **more})
 
 
 WAYS: dict[str, Callable[..., Harness]] = {"in process": harness, "spawned": spawned}

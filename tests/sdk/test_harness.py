@@ -307,6 +307,28 @@ async def test_a_closed_session_ends_its_runs_and_resumes_where_it_was(start: St
             await (await h.session("main")).close()
 
 
+async def test_following_ends_at_once_where_no_agent_is(start: Start) -> None:
+    async with start() as h:
+        session = await h.new_session()
+        await session.close()
+        async with asyncio.timeout(TIMEOUT):
+            assert [event async for event in session.follow()] == []
+    with pytest.raises(HarnessError, match="not running"):
+        async with asyncio.timeout(TIMEOUT):
+            await anext(session.follow())
+
+
+async def test_a_prompt_from_another_thread_is_refused_before_any_of_it_is_given(start: Start) -> None:
+    async with MockLlmServer(["success"]) as server, start(server) as h:
+        session = await h.session("main")
+        with pytest.raises(HarnessError, match="in the event loop of its harness"):
+            await asyncio.to_thread(session.prompt, "lost")
+        assert (await session.prompt("given").result()).ok
+        history = await session.history()
+        assert [event.text for event in history if isinstance(event, UserMessage)][-1] == "given"
+        assert not [event for event in history if "lost" in str(event.raw.data)]
+
+
 async def test_a_session_that_is_open_elsewhere_is_refused(start: Start, place: Place) -> None:
     async with MockLlmServer(["success"]) as server, harness(place, server) as elsewhere:
         session = await elsewhere.new_session()
@@ -440,6 +462,21 @@ async def test_a_composition_that_does_not_load_says_where_and_why(start: Start,
     with pytest.raises(BootError, match="the file does not exist"):
         async with start():
             pass
+
+
+async def test_a_folder_that_is_not_there_is_no_place_to_work(start: Start, place: Place) -> None:
+    with pytest.raises(BootError, match="no folder .*/absent"):
+        async with start(cwd=place.work / "absent"):
+            pass
+    async with start() as h:
+        with pytest.raises(HarnessError, match="no folder .*/absent") as caught:
+            await h.new_session(cwd="absent")
+    assert caught.value.code == "NO_FOLDER"
+
+
+async def test_one_patch_in_place_of_a_list_is_a_mistake(start: Start) -> None:
+    with pytest.raises(TypeError, match=r"must be a list; give \['more.yml'\]"):
+        start(patches="more.yml")
 
 
 async def test_values_and_patches_are_laid_over_the_file(start: Start, place: Place) -> None:

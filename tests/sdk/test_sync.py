@@ -111,6 +111,35 @@ def test_threads_share_a_harness(kind: Any, place: Place) -> None:
             assert list(threads.map(talk, "abcd")) == [[f"say {name}{n}" for n in range(3)] for name in "abcd"]
 
 
+def test_a_callback_that_would_wait_for_its_own_thread_is_refused(kind: Any, place: Place) -> None:
+    said: list[Any] = []
+    with serving([]) as server, kind(place.work / "cordis.yml", **options(place, server)) as h:
+
+        def heard(value: Any) -> None:
+            try:
+                said.append(h.settings.get())
+            except HarnessError as error:
+                said.append(error.code)
+
+        h.settings.watch("agent-loop", heard)
+        setting = threading.Thread(target=h.settings.set, args=("agent-loop.maxParallelToolCalls", 2), daemon=True)
+        setting.start()
+        setting.join(20)
+        assert not setting.is_alive()
+    assert said == ["OWN_THREAD"]
+
+
+def test_a_harness_can_be_entered_again_but_not_twice_at_once(place: Place) -> None:
+    with serving([]) as server:
+        h = Harness(place.work / "cordis.yml", **options(place, server))
+        for _ in range(2):
+            with h:
+                with pytest.raises(HarnessError, match="runs already"):
+                    h.__enter__()
+                assert [one.label for one in h.agents()] == ["main"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "dsh-sdk"]
+
+
 LEFT = """
 import asyncio, gc, os, sys, threading, time, warnings
 warnings.simplefilter("error")
