@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator
@@ -64,6 +63,8 @@ def doctor(
 
 
 def _findings(file: Path | None, *, online: bool) -> Iterator[Finding]:
+    import asyncio
+
     from dsh.cli.health.composition import check_composition, check_models, mounted_plugins
     from dsh.cli.health.home import check_home
     from dsh.cli.health.machine import check_machine

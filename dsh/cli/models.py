@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,6 +93,8 @@ def _doubts(provider: str, model: str, file: Path | None) -> list[str]:
 
 def routes(file: Path | None) -> tuple[Path, dict[str, Any], Daemon | None]:
     """The composition's file and its catalog: from the daemon that runs it, else from one started for this look."""
+    import asyncio
+
     from dsh.cli.daemons import home_folder
     from dsh.cli.host import default_config
     from dsh.interfaces.control.client import Client, ControlError, find_daemons

@@ -36,6 +36,8 @@ def list_(
     try:
         found = list_plugins(source)
     except LoadError as error:
+        if file is not None:
+            fail(str(error))
         tell(str(error))
         found = list_plugins()
     found = [each for each in found if each.rows or not mounted]
@@ -84,7 +86,7 @@ def info(
     from dsh.cordis import HarnessError
 
     source = composition(file)
-    target, listed = _find(name, source)
+    target, listed = _find(name, source, asked=file is not None)
     try:
         with redirect_stdout(sys.stderr):  # what plugins print while they are imported
             facts = plugin_facts(listed, target)
@@ -96,10 +98,13 @@ def info(
         _print(facts)
 
 
-def _find(name: str, source: Source) -> tuple[Target, ListedPlugin]:
-    """The plugin that a name, a path from here or from the composition, or the id of a row means."""
+def _find(name: str, source: Source, *, asked: bool) -> tuple[Target, ListedPlugin]:
+    """The plugin that a name, a path from here or from the composition, or the id of a row means.
+
+    asked: the composition was named, so one that cannot be read ends the command.
+    """
     from dsh.cli.plugin_facts import ListedPlugin, list_plugins, place_of
-    from dsh.loader.drafts import walk_composition
+    from dsh.loader.include import walk_composition
     from dsh.loader.names import is_group
     from dsh.loader.problems import LoadError
     from dsh.loader.resolve import ResolveError, resolve
@@ -108,6 +113,8 @@ def _find(name: str, source: Source) -> tuple[Target, ListedPlugin]:
         rows = {tree.prefix + row.id: (tree, row) for tree, row in walk_composition(source)}
         listed = list_plugins(source)
     except LoadError as error:
+        if asked:
+            fail(str(error))
         tell(str(error))
         rows, listed = {}, list_plugins()
     wanted, base = name, source.base_dir

@@ -42,7 +42,7 @@ COMMANDS = {
     **{
         f"{command} --help": set()
         for command in "run exec resume acp jsonrpc ps attach send tail cancel stop inspect sessions config settings "
-        "credentials init local dev plugins".split()
+        "credentials init local dev plugins models doctor".split()
     },
     "config show": FILES,
     "config check": FILES,
@@ -52,6 +52,14 @@ COMMANDS = {
     "credentials list": FILES,
     "sessions list": LOGS,
     "sessions verify": LOGS,
+    "sessions search hello": LOGS,
+    "sessions fork gone": LOGS,
+    "sessions rm gone --yes": LOGS,
+    "sessions export gone": LOGS,
+    "sessions import gone": LOGS,
+    "plugins list": FILES,
+    "plugins info tool-bash": FILES,
+    "plugins graph": FILES | {"uvloop", "watchfiles"},
     "ps": set(),
     "stop": set(),
     "send main hello": LOGS,
