@@ -14,6 +14,7 @@ PAGES = {
         "dsh.core.tools",
         "dsh.core.tool_schema",
         "dsh.core.system_prompt",
+        "dsh.core.agent",
         "dsh.core.agent_events",
         "dsh.core.agents",
         "dsh.core.session",
@@ -95,9 +96,28 @@ def _signature(member: Any) -> str:
         start = member.members.get("__init__")
         if start is not None and not start.is_alias:
             own += f"\n{member.name}({', '.join(_parameters(start))})"
+        elif fields := _fields(member):
+            own += f"\n{member.name}({', '.join(fields)})"
         return own
     kind = f": {member.annotation}" if getattr(member, "annotation", None) else ""
     return f"{member.name}{kind}"
+
+
+def _fields(member: Any) -> list[str]:
+    """What a class that declares its data holds, in the order in which it is made of them; nothing of a protocol."""
+    if any(str(base).startswith("Protocol") for base in member.bases):
+        return []
+    found: dict[str, str] = {}
+    for each in [*reversed(member.mro()), member]:
+        if "__init__" in each.members:
+            return []
+        for name, attribute in each.members.items():
+            annotation = getattr(attribute, "annotation", None)
+            data = attribute.is_attribute and annotation and "property" not in attribute.labels
+            if data and not name.startswith("_") and "ClassVar" not in str(annotation):
+                default = f" = {attribute.value}" if attribute.value is not None else ""
+                found[name] = f"{name}: {annotation}{default}"
+    return list(found.values())
 
 
 def _returns(annotation: Any) -> str:
