@@ -13,7 +13,7 @@ from dsh.cli.config_values import composition, failures, one_line
 from dsh.cli.output import print_json, tell
 
 if TYPE_CHECKING:
-    from dsh.loader.differences import Difference
+    from dsh.cli.differences import Difference
     from dsh.loader.sources import Source
     from dsh.loader.yamlio import Mark
 
@@ -24,7 +24,7 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what patches change of the file, and where a running daemon differs from the files."""
-    from dsh.loader.differences import differences
+    from dsh.cli.differences import differences
     from dsh.loader.offline import redacted
     from dsh.loader.resolve import show_path
 

@@ -64,7 +64,7 @@ class _Known:
 
     def _add_rows(self) -> None:
         """Take in the rows, and the plugins that only they name. A broken composition has none."""
-        from dsh.loader.drafts import walk_composition
+        from dsh.loader.include import walk_composition
         from dsh.loader.plugin_schemas import GROUP_NAMES, find_plugin_named
         from dsh.loader.problems import LoadError
 

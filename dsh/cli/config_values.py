@@ -14,7 +14,7 @@ import typer
 from dsh.cli.output import fail, print_json, tell
 
 if TYPE_CHECKING:
-    from dsh.loader.drafts import Draft, Layer, Place
+    from dsh.interfaces.drafts import Draft, Layer, Place
     from dsh.loader.problems import Problem
     from dsh.loader.sources import Source
 
@@ -51,7 +51,7 @@ def get(
     """Print a value, and on standard error where it comes from."""
     from dataclasses import replace
 
-    from dsh.loader.drafts import Draft
+    from dsh.interfaces.drafts import Draft
     from dsh.loader.problems import LoadError
 
     source = composition(file, patch)
@@ -109,7 +109,7 @@ def unset(target: Target, file: File = None, patch: Patch = None, layer: LayerNa
 
 def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draft, Layer | None], Place]) -> None:
     """Make the edit, look at the composition with it, write it; again if somebody saved the file meanwhile."""
-    from dsh.loader.drafts import Draft
+    from dsh.interfaces.drafts import Draft
     from dsh.loader.writeback import FileChangedError
 
     to: Any = known_layer(layer)

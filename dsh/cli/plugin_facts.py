@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from dsh.cordis import HarnessError, resolve_plugin
 from dsh.loader import names
-from dsh.loader.drafts import walk_composition
-from dsh.loader.include import IncludeConfig
+from dsh.loader.include import IncludeConfig, walk_composition
 from dsh.loader.keys import KeyInfo, keys_of
 from dsh.loader.resolve import ENTRY_POINTS, Target, load, resolve
 from dsh.loader.service_graph import provided_names, service_name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -11,7 +12,9 @@ from urllib.parse import unquote, urlsplit
 from dsh.cordis import ConfigModel, Context, field, plugin
 from dsh.cordis.schema import ConfigError, ConfigIssue
 
+from .names import is_include
 from .patches import Layer
+from .rows import Row
 from .sources import Source, absolute
 
 if TYPE_CHECKING:
@@ -85,3 +88,18 @@ def _sources_around(entry: Entry) -> Iterator[Source]:
     while outer is not None:
         yield outer.source
         outer = outer.owner.tree if outer.owner is not None else None
+
+
+def walk_composition(
+    source: Source, *, texts: Mapping[Path, str | None] | None = None, around: Sequence[Source] = ()
+) -> Iterator[tuple[Source, Row]]:
+    """All rows of a composition with the source each stands in, those of included files after their include.
+
+    Raises `LoadError`. An include that is disabled, or whose path is an expression, is not looked into.
+    """
+    for row in source.read(texts=texts).parsed.walk():
+        yield source, row
+        if is_include(row.name) and row.disabled is not True:
+            with suppress(ConfigError):  # what is wrong with it is said by a check
+                inner = included(IncludeConfig.validate(row.config), source.prefix + row.id, [source, *around])
+                yield from walk_composition(inner, texts=texts, around=[source, *around])

@@ -62,7 +62,7 @@ def known_keys(source: Source) -> list[KeyInfo]:
 
     A row whose plugin is not found has none. Raises `LoadError` when the composition cannot be read.
     """
-    from .drafts import walk_composition  # which asks here what it may name
+    from .include import walk_composition
 
     found: list[KeyInfo] = []
     for tree, row in walk_composition(source):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dsh.interfaces.drafts import Draft
 from dsh.loader.boot import make_source
-from dsh.loader.drafts import Draft
 from dsh.loader.problems import LoadError
 from dsh.loader.writeback import FileChangedError
 from tests.cli.kit import PYTHON, TIMEOUT, Place

@@ -14,7 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
+from dsh.interfaces.drafts import Draft
 from dsh.loader import fileio
+from dsh.loader.boot import make_source
 from dsh.loader.fileio import (
     LockTimeoutError,
     atomic_write,
@@ -23,8 +25,6 @@ from dsh.loader.fileio import (
     lock_path,
     retry_transient,
 )
-from dsh.loader.boot import make_source
-from dsh.loader.drafts import Draft
 from dsh.loader.problems import LoadError
 from dsh.loader.writeback import WriteBackError, edit_rows
 from dsh.loader.yamlio import Expr

@@ -22,7 +22,7 @@ def mounted_plugins(file: Path) -> set[str]:
     """The short names of the built-in plugins that a composition mounts; empty for one that cannot be read."""
     from dsh.cordis.errors import HarnessError
     from dsh.loader.boot import make_source
-    from dsh.loader.drafts import walk_composition
+    from dsh.loader.include import walk_composition
     from dsh.loader.names import short_name
 
     try:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsh.loader.drafts import Draft
+from dsh.interfaces.drafts import Draft
 from dsh.loader.problems import LoadError
 from dsh.loader.writeback import FileChangedError, WriteBackError, is_packaged
 from dsh.loader.yamlio import YamlError

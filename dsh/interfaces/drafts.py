@@ -13,22 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from dsh.cordis import ConfigError, ConfigModel
+from dsh.cordis import ConfigModel
 from dsh.cordis.fields import FieldInfo
 from dsh.cordis.issues import MISSING, Keys, Walk, path_text, show
 from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import record
-
-from .include import IncludeConfig, included
-from .names import is_include
-from .patches import lay_over
-from .problems import COMMAND_LINE, LoadError, Problem
-from .resolve import show_path
-from .row_checks import find_plugin
-from .rows import ROW_KEYS, Row
-from .sources import Source
-from .writeback import FileChangedError, decoded, read_bytes, replace_file, rewritten
-from .yamlio import Mark, YamlMap, detach, find_mark
+from dsh.loader.include import walk_composition
+from dsh.loader.keys import declared_config
+from dsh.loader.patches import lay_over
+from dsh.loader.problems import COMMAND_LINE, LoadError, Problem
+from dsh.loader.resolve import show_path
+from dsh.loader.rows import ROW_KEYS, Row
+from dsh.loader.sources import Source
+from dsh.loader.writeback import FileChangedError, decoded, read_bytes, replace_file, rewritten
+from dsh.loader.yamlio import Mark, YamlMap, detach, find_mark
 
 Layer = Literal["file", "user", "patch", "arguments", "program", "default"]
 """What says a value: the row's own file, the patch file beside it, another patch, `--set`, a call, the plugin."""
@@ -79,21 +77,6 @@ class Place:
         except _NoPlaceError as error:
             return self.problem(str(error), nearest=error.nearest)
         return self.problem("there is no such value")
-
-
-def walk_composition(
-    source: Source, *, texts: Mapping[Path, str | None] | None = None, around: Sequence[Source] = ()
-) -> Iterator[tuple[Source, Row]]:
-    """All rows of a composition with the source each stands in, those of included files after their include.
-
-    Raises `LoadError`. An include that is disabled, or whose path is an expression, is not looked into.
-    """
-    for row in source.read(texts=texts).parsed.walk():
-        yield source, row
-        if is_include(row.name) and row.disabled is not True:
-            with suppress(ConfigError):  # what is wrong with it is said by a check
-                inner = included(IncludeConfig.validate(row.config), source.prefix + row.id, [source, *around])
-                yield from walk_composition(inner, texts=texts, around=[source, *around])
 
 
 class Draft:
@@ -283,8 +266,7 @@ def _layer_of(root: Source, tree: Source, mark: Mark | None) -> Layer:
 
 def _fields(tree: Source, row: Row) -> dict[str, FieldInfo]:
     """The fields of the config that the row's plugin declares, by key."""
-    spec = None if row.is_group else find_plugin(tree, row, IncludeConfig).spec
-    declared = IncludeConfig if is_include(row.name) else spec.Config if spec is not None else None
+    declared = declared_config(tree, row)
     if not (isinstance(declared, type) and issubclass(declared, ConfigModel)):
         return {}
     return {info.key: info for info in declared.fields().values()}

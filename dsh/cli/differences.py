@@ -7,9 +7,8 @@ from typing import Any
 
 from dsh.cordis.issues import Keys, path_text
 from dsh.cordis.records import record
-
-from .raw_rows import identified_rows, is_group_row
-from .yamlio import same_value
+from dsh.loader.raw_rows import identified_rows, is_group_row
+from dsh.loader.yamlio import same_value
 
 
 @record
