@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from dsh.cordis.errors import describe_error
 from dsh.core.session_event import SessionError
 from dsh.llm.message import create_user_message
 
 from .frames import parse_position, queue_of
 from .messages import ApiError, EventStream, Request, Response, only_fields
+from .refused_prompt import take_back_unwritten
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -40,7 +42,13 @@ async def prompt(api: Api, request: Request, session_id: str) -> Response:
         agent.steer(message) if mode == "steer" else agent.followup(message)
     except SessionError as error:
         raise ApiError(400, "BAD_CONTENT", str(error)) from None
-    await api.sessions.flush(agent.session)
+    try:
+        await api.sessions.flush(agent.session)
+    except Exception as error:
+        if await take_back_unwritten(api, agent, message["id"], before):
+            raise
+        text = f"{describe_error(error)}; the agent works on the prompt all the same"
+        raise ApiError(500, "INTERNAL", text) from error
     return Response(202, {"messageId": message["id"], "seq": before})
 
 
