@@ -33,6 +33,7 @@ COMMANDS = {
     "credentials": "Keys by name; values are never printed.",
     "models": "Model routes: which can be used, which is the default and why; choose another.",
     "doctor": "Check this installation, home folder, composition and sessions; say what to do.",
+    "completion": "A script for your shell, to complete commands, keys, values, agents and sessions.",
     "init": "Write a commented cordis.yml and a plugins folder to start from.",
     "local": "The model that runs on this machine.",
     "dev": "Helpers for building on dsh.",
