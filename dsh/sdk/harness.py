@@ -35,7 +35,8 @@ class Harness:
                 if isinstance(event, TextDelta):
                     print(event.text, end="")
 
-    Leaving the block ends every agent and leaves nothing behind; logs are on disk then.
+    Leaving the block ends every agent and leaves nothing behind; logs are on disk then. A run that was under way is
+    ``disposed``, and how its turn ended stands in the log alone.
 
     config: the file, or its rows (``[{"id": …, "name": …, "config": {…}}]``), whose relative names start at ``cwd``.
     patches: patch files, or items of one, laid over it in order. set: config values by ``row.key``.

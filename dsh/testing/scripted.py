@@ -59,10 +59,12 @@ class ScriptedModel:
 
     In process it is an adapter for the route `scripted`. With `http` it is a server on the loopback interface behind
     the DeepSeek adapter, so that requests and replies travel as they do in production. A request past the end of the
-    script fails its turn.
+    script fails its turn. Raises `TypeError` for one entry in place of a list.
     """
 
     def __init__(self, script: Sequence[ScriptEntry] = (), *, http: bool = False) -> None:
+        if isinstance(script, (str, Mapping)) or not isinstance(script, Sequence):
+            raise TypeError(f"what a model says must be a list, one entry a request; give [{script!r}]")
         self.http = http
         self.provider = "deepseek-official" if http else ROUTE
         self.model = "deepseek-v4-flash" if http else ROUTE

@@ -146,6 +146,14 @@ async def test_the_environment_is_only_what_the_test_gives(monkeypatch: pytest.M
         assert values == {"MINE": "2"}
 
 
+async def test_one_reply_in_place_of_a_list_is_a_mistake() -> None:
+    mistakes: list[Any] = ["Hello.", say("Hello."), {"behavior": "rate_limit"}, lambda request: "Hello."]
+    for one in mistakes:
+        with pytest.raises(TypeError, match=r"must be a list, one entry a request; give \["):
+            async with run_plugin(lambda ctx: None, model=one):
+                pass
+
+
 async def test_what_the_test_registers_with_a_service_leaves_before_the_plugin() -> None:
     class Bell(Service, name="bell"):
         def __init__(self, ctx: Context) -> None:
