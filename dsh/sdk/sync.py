@@ -15,47 +15,36 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dsh.cordis import HarnessError
 
 from . import harness as asynchronous
-from .backend import AgentInfo, PermissionCallback
+from .backend import AgentInfo
 from .events import Event
-from .harness import PathLike, Rows
+from .harness import PathLike
 from .run import Result
 from .run import Run as AsyncRun
 from .session import Content
 from .session import Session as AsyncSession
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SpawnOptions(TypedDict, total=False):
-    """Options of ``Harness.spawn``."""
+def _takes(same: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Give a method the parameters of ``same``, to which it passes them on."""
 
-    patches: Sequence[PathLike]
-    set: Mapping[str, Any] | None
-    home: PathLike | None
-    cwd: PathLike | None
-    env: Mapping[str, str] | None
-    permission: PermissionCallback | None
+    def change(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        shown = inspect.Signature([own, *inspect.signature(same).parameters.values()])
+        method.__signature__ = shown  # type: ignore[attr-defined]
+        return method
 
-
-class Options(TypedDict, total=False):
-    """Options of ``Harness``."""
-
-    patches: Sequence[PathLike | Mapping[str, Any]]
-    set: Mapping[str, Any] | None
-    home: PathLike | None
-    cwd: PathLike | None
-    env: Mapping[str, str] | None
-    plugins: Sequence[Any]
-    permission: PermissionCallback | None
-    follow: bool
-    configured_agents: bool
+    return change
 
 
 class _Thread:
@@ -103,14 +92,16 @@ class _Thread:
 class Harness:
     """A running composition; arguments and errors are those of ``dsh.sdk.Harness``."""
 
-    def __init__(self, config: PathLike | Rows = "cordis.yml", **options: Unpack[Options]) -> None:
-        self._use(asynchronous.Harness(config, **options))
+    @_takes(asynchronous.Harness)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._use(asynchronous.Harness(*args, **options))
 
     @classmethod
-    def spawn(cls, config: PathLike = "cordis.yml", **options: Unpack[SpawnOptions]) -> Self:
+    @_takes(asynchronous.Harness.spawn)
+    def spawn(cls, *args: Any, **options: Any) -> Self:
         """The same with the composition in a process of its own."""
         harness = cls.__new__(cls)
-        harness._use(asynchronous.Harness.spawn(config, **options))
+        harness._use(asynchronous.Harness.spawn(*args, **options))
         return harness
 
     def _use(self, harness: asynchronous.Harness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import dsh.sdk
 from dsh.models.mock_server import MockLlmServer
 from dsh.sdk import BootError, HarnessError, TextDelta, TurnEnd
 from dsh.sdk.sync import Harness
@@ -109,6 +111,14 @@ def test_threads_share_a_harness(kind: Any, place: Place) -> None:
 
         with ThreadPoolExecutor(4) as threads:
             assert list(threads.map(talk, "abcd")) == [[f"say {name}{n}" for n in range(3)] for name in "abcd"]
+
+
+def test_the_options_are_those_of_the_asynchronous_harness() -> None:
+    for make, same in ((Harness, dsh.sdk.Harness), (Harness.spawn, dsh.sdk.Harness.spawn)):
+        assert inspect.signature(make).parameters == inspect.signature(same).parameters
+    wrong: Any = {"folow": True}
+    with pytest.raises(TypeError, match="folow"):
+        Harness("cordis.yml", **wrong)
 
 
 def test_a_callback_that_would_wait_for_its_own_thread_is_refused(kind: Any, place: Place) -> None:
