@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Point
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_done, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
@@ -36,6 +37,7 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.containers import AnyContainer
 from prompt_toolkit.layout.menus import CompletionsMenuControl
+from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import get_cwidth
 from prompt_toolkit.widgets import SearchToolbar
@@ -103,7 +105,7 @@ class PromptApp:
                 filter=Condition(lambda: bool(self._status())),
             ),
         ]
-        self.app: Application[None] = Application(
+        self.app: Application[None] = _Application(
             layout=Layout(HSplit(rows, align=VerticalAlign.TOP), focused_element=window),
             key_bindings=self._keys(),
             output=self.output,
@@ -261,6 +263,39 @@ class PromptApp:
         for key, action in self._line.keys.items():
             keys.add(*key.split(" "))(lambda event, action=action: action())
         return keys
+
+
+_REFLOWS: Final = (
+    "VTE_VERSION",
+    "KITTY_WINDOW_ID",
+    "WEZTERM_PANE",
+    "ALACRITTY_WINDOW_ID",
+    "KONSOLE_VERSION",
+    "GHOSTTY_RESOURCES_DIR",
+    "WT_SESSION",
+    "ITERM_SESSION_ID",
+    "TMUX",
+)
+"""Variables of terminals that break rows anew when their window becomes narrower; the others cut them."""
+
+
+class _Application(Application[None]):
+    """Knows how many rows what it has drawn takes in a window that was made narrower."""
+
+    def _on_resize(self) -> None:
+        screen, renderer = self.renderer.last_rendered_screen, self.renderer
+        if screen is not None and "STY" not in os.environ and any(name in os.environ for name in _REFLOWS):
+            columns = max(1, self.output.get_size().columns)
+            cursor = renderer._cursor_pos
+            above = [len(_drawn(screen.data_buffer[y])) for y in range(cursor.y)]
+            broken = sum(max(0, length - 1) // columns for length in above) + cursor.x // columns
+            renderer._cursor_pos = Point(x=cursor.x, y=cursor.y + broken)
+        super()._on_resize()
+
+
+def _drawn(row: Mapping[int, Char]) -> str:
+    """The text of a drawn row without the blanks behind it."""
+    return "".join(row[x].char if x in row else " " for x in range(max(row, default=-1) + 1)).rstrip()
 
 
 class _Output(Vt100_Output):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyte
+from pyte.screens import StaticDefaultDict
 
 from tests.cli.kit import PYTHON, Place
 
@@ -41,26 +42,43 @@ class _Screen(pyte.HistoryScreen):
     """Keeps what a lower window pushes out, and answers what programs ask a terminal."""
 
     answer: Callable[[str], None]
+    reflows = False
+    """Break rows that are too long for a narrower window anew, as most terminals do; otherwise they are cut."""
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        """Rows that no longer fit go to the scrollback, as far as the cursor needs the room; long ones are cut."""
+        """Rows that no longer fit go to the scrollback, as far as the cursor needs the room."""
         lines, columns = lines or self.lines, columns or self.columns
-        above = max(0, self.cursor.y - lines + 1)
-        self.history.top.extend(self.buffer[y] for y in range(above))
-        rows = {y - above: row for y, row in self.buffer.items() if above <= y < above + lines}
+        rows = [*self.history.top, *(self.buffer[y] for y in range(self.lines))]
+        at = len(self.history.top) + self.cursor.y
+        last = max([at, *(n for n, row in enumerate(rows) if _length(row))])
+        found: list[Any] = []
+        for n, row in enumerate(rows[: last + 1]):
+            if n == at:
+                cursor = (len(found) + self.cursor.x // columns, self.cursor.x % columns)
+            parts = max(1, -(-_length(row) // columns)) if self.reflows else 1
+            for part in range(parts):
+                kept = StaticDefaultDict(self.default_char)
+                kept.update({x - part * columns: row[x] for x in row if 0 <= x - part * columns < columns})
+                found.append(kept)
+        if not self.reflows:
+            cursor = (at, min(self.cursor.x, columns - 1))
+        stays = max(0, len(found) - lines) if self.reflows else len(self.history.top)
+        above = max(stays, cursor[0] - lines + 1)
+        self.history.top.clear()
+        self.history.top.extend(found[:above])
         self.buffer.clear()
-        self.buffer.update(rows)
-        for row in self.buffer.values():
-            for x in [x for x in row if x >= columns]:
-                del row[x]
+        self.buffer.update(dict(enumerate(found[above : above + lines])))
         self.lines, self.columns = lines, columns
         self.set_margins()
-        self.cursor.y -= above
-        self.cursor.x = min(self.cursor.x, columns - 1)
+        self.cursor.y, self.cursor.x = cursor[0] - above, cursor[1]
         self.dirty.update(range(lines))
 
     def write_process_input(self, data: str) -> None:
         self.answer(data)
+
+
+def _length(row: Any) -> int:
+    return max((x for x in row if row[x].data != " "), default=-1) + 1
 
 
 class Terminal:
@@ -86,6 +104,10 @@ class Terminal:
     def screen(self) -> str:
         """Everything that was ever written, in order, also what was drawn over since."""
         return ANSI.sub("", self.raw).replace("\r", "")
+
+    def screen_since(self, written: int) -> str:
+        """The same of what was written after the first ``written`` characters of `raw`."""
+        return ANSI.sub("", self.raw[written:]).replace("\r", "")
 
     def visible(self) -> list[str]:
         """The rows of the window now."""
@@ -189,6 +211,10 @@ class Terminal:
         self._screen.resize(rows, columns)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    def reflow(self, wanted: bool) -> None:
+        """Whether rows are broken anew in a narrower window."""
+        self._screen.reflows = wanted
+
     async def ends(self, seconds: float = 20.0) -> int:
         """The exit code, once the child has ended and left the terminal as it found it."""
         await self.until(lambda: self.process.returncode is not None, "still running", seconds)
@@ -232,9 +258,12 @@ async def on_terminal(
 
 @asynccontextmanager
 async def console(
-    place: Place, *arguments: str, command: str = "run", rows: int = 40, columns: int = 120
+    place: Place, *arguments: str, command: str = "run", rows: int = 40, columns: int = 120, reflows: bool = False
 ) -> AsyncIterator[Terminal]:
-    """A `dsh` command of a place on a pseudo-terminal."""
+    """A `dsh` command of a place on a pseudo-terminal; ``reflows``: one that breaks rows anew when made narrower."""
     whole = (PYTHON, "-m", "dsh.cli.main", command, *arguments)
-    async with on_terminal(*whole, cwd=place.work, env=place.env, rows=rows, columns=columns) as terminal:
+    env = {name: value for name, value in place.env.items() if name not in ("STY", "TMUX")}
+    env |= {"VTE_VERSION": "7600"} if reflows else {}
+    async with on_terminal(*whole, cwd=place.work, env=env, rows=rows, columns=columns) as terminal:
+        terminal.reflow(reflows)
         yield terminal

@@ -185,3 +185,31 @@ async def test_a_locale_without_utf_8_shows_what_it_can(place: Place) -> None:
         terminal.type("plain\r")
         await terminal.stands("You said: plain")
         await leaves(terminal)
+
+
+@pytest.mark.parametrize("reflows", [True, False])
+async def test_a_narrower_window_keeps_what_is_finished_and_draws_what_goes_on_once(
+    place: Place, reflows: bool
+) -> None:
+    async with console(place, columns=100, reflows=reflows) as terminal:
+        await terminal.stands("\n>")
+        terminal.type("a first prompt\r")
+        await terminal.stands("You said: a first prompt")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        for text in ("one that waits " + "and waits " * 7, "two"):
+            terminal.type(f"{text}\r")
+            await terminal.stands(f"waits: {text[:30].strip()}")
+        for columns in (80, 61, 44, 30):
+            written = len(terminal.raw)
+            terminal.resize(40, columns)
+            await terminal.until(lambda: "\n>" in terminal.screen_since(written), "not drawn for the new width")
+        terminal.type("typed")
+        await terminal.stands("> typed")
+        picture = terminal.picture()
+        for once in ("> a first prompt\n", "bash touch", "waits: one", "waits: two", "!TEXT", "> typed"):
+            assert picture.count(once) == 1, picture
+        go(place)
+        terminal.type("\r")
+        await terminal.until(lambda: "typed" in prompts(place), "the prompt was not taken")
+        await leaves(terminal)
