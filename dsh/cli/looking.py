@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def started(file: Path) -> AsyncIterator[App]:
-    """The composition while the block runs. Raises BootError, DotenvRefusedError."""
+    """The composition while the block runs, in which standard output is standard error.
+
+    Raises BootError, DotenvRefusedError.
+    """
     from dsh.loader.boot import boot
     from dsh.loader.environment import load_launch_environment
     from dsh.loader.home import resolve_home
@@ -29,8 +33,9 @@ async def started(file: Path) -> AsyncIterator[App]:
         root.provide("followFiles", False)
 
     environment = load_launch_environment(home)
-    async with boot(file, environment=environment, home=home, prepare=prepare) as app:
-        yield app
+    with redirect_stdout(sys.stderr):  # what plugins print is not what the command prints
+        async with boot(file, environment=environment, home=home, prepare=prepare) as app:
+            yield app
 
 
 @asynccontextmanager

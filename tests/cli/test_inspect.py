@@ -107,3 +107,11 @@ async def test_a_file_that_nobody_runs_is_looked_at_without_its_agents(place: Pl
     assert done.code == 0 and "not running; started for this look and stopped again" in done.out
     assert "AGENT" not in done.out and "agents: agent" in done.out
     assert not (place.home / "sessions").exists()
+
+
+@pytest.mark.parametrize("command", ["inspect", "models", "doctor", "plugins graph", "plugins info loud"])
+async def test_what_plugins_print_is_not_among_the_data(place: Place, command: str) -> None:
+    place.write("loud.py", 'print("imported")\n\ndef apply(ctx, config):\n    print("started")\n')
+    place.write("cordis.yml", SPINE + "- {id: loud, name: ./loud.py}\n")
+    done = await place.dsh(*command.split(), "--json")
+    assert done.json() and "imported" in done.err
