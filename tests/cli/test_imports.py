@@ -42,12 +42,18 @@ COMMANDS = {
     **{
         f"{command} --help": set()
         for command in "run exec resume acp jsonrpc ps attach send tail cancel stop inspect sessions config settings "
-        "credentials init local dev plugins models doctor".split()
+        "credentials init local dev plugins models doctor completion".split()
     },
     "config show": FILES,
     "config check": FILES,
     "config get agent-loop": FILES,
+    "config schema agent-loop": FILES,
     "settings list": FILES,
+    "settings path": FILES,
+    "completion bash": set(),
+    "completion words -- con": set(),
+    "completion words -- config set a": FILES,
+    "completion words -- send a": set(),
     "settings set agent-loop.maxParallelToolCalls 4": FILES,
     "credentials list": FILES,
     "sessions list": LOGS,

@@ -57,7 +57,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("path", COMPOSITIONS, ids=lambda path: path.name)
-def test_b11e_every_shipped_composition_passes(composition: Draft7Validator, path: Path) -> None:
+def test_every_shipped_composition_passes(composition: Draft7Validator, path: Path) -> None:
     assert found(composition, path.read_text()) == []
 
 
