@@ -14,9 +14,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def attach(
-    agent: Annotated[
-        str | None, typer.Argument(help="Label or session id, or a unique beginning; the only agent otherwise.")
-    ] = None,
+    agent: Annotated[str | None, typer.Argument(help="As for send; the only agent otherwise.")] = None,
     tail: Annotated[int, typer.Option(min=0, help="Earlier messages to show.")] = 6,
 ) -> None:
     """Talk to an agent of a running daemon from this terminal.

@@ -13,7 +13,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def cancel(
-    agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
+    agent: Annotated[
+        str, typer.Argument(help="Label, session id or the unique beginning of one; PID: before it names the daemon.")
+    ],
     drop: Annotated[bool, typer.Option("--drop", help="Drop the prompts that wait, too.")] = False,
 ) -> None:
     """Stop the turn that an agent of a running daemon is in.

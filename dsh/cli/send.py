@@ -15,7 +15,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def send(
-    agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
+    agent: Annotated[
+        str, typer.Argument(help="Label, session id or the unique beginning of one; PID: before it names the daemon.")
+    ],
     text: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
     steer: Annotated[bool, typer.Option("--steer", help="Into the running turn, at its next step.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the turn; print its final text.")] = False,

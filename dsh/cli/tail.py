@@ -20,7 +20,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def tail(
-    agent: Annotated[str, typer.Argument(help="Label or session id, or a unique beginning of one.")],
+    agent: Annotated[
+        str, typer.Argument(help="Label, session id or the unique beginning of one; PID: before it names the daemon.")
+    ],
     start: Annotated[
         int | None, typer.Option("--from", min=0, metavar="SEQ", help="Begin with this event of the log.")
     ] = None,

@@ -90,3 +90,14 @@ async def test_bytes_that_are_no_text_are_a_usage_error(place: Place) -> None:
             out, err = await asyncio.wait_for(process.communicate(b"\xff\xfe bad"), 40)
             assert (process.returncode, out, err) == (2, b"", b"dsh: standard input is no UTF-8 text\n")
         assert await control.log() == []
+
+
+async def test_an_agent_that_could_not_open_its_session_does_not_stand_in_the_way_of_the_one_that_has_it(
+    place: Place,
+) -> None:
+    place.write("cordis.yml", DEMO.replace("- id: main", "- id: main\n        sessionId: my-agent"))
+    async with controlled(place) as control, controlled(place) as second:
+        for name in ("main", "my-agent", f"{control.daemon.process.pid}:main"):
+            assert (await place.dsh("send", name, "hi", "--wait")).code == 0, name
+        failed = await place.dsh("send", f"{second.daemon.process.pid}:my-agent", "hi")
+        assert failed.code == 1 and "my-agent" in failed.err and "may be several" not in failed.err

@@ -250,19 +250,20 @@ def _answering(daemons: Sequence[Daemon]) -> list[Daemon]:
 
 def find_agent(home: Path | str, reference: str | None) -> Target:
     """The agent with that label or session id, or the only one either of which begins with it; without a reference
-    the only agent there is.
+    the only agent there is. `PID:` in front means the agents of that daemon alone. An agent that could not open its
+    session is not meant where another has it open.
 
     Raises ControlError: exit code 2 and the candidates when several are meant.
     """
     _refuse_empty(reference)
     daemons = find_daemons(home)
     targets = [Target(daemon, agent) for daemon in _answering(daemons) for agent in daemon.agents]
-    if reference is None:
-        found = targets
-    else:
-        names = [(target, [str(target.agent.get("label") or ""), target.session_id]) for target in targets]
-        found = [target for target, own in names if reference in own]
-        found = found or [t for t, own in names if any(name.startswith(reference) for name in own)]
+    found = _meant(targets, reference)
+    pid, colon, rest = (reference or "").partition(":")
+    if not found and colon:
+        found = _meant([target for target in targets if str(target.daemon.entry.pid) == pid], rest)
+    opened = {target.session_id for target in found if target.agent["status"] != "failed"}
+    found = [each for each in found if each.agent["status"] != "failed" or each.session_id not in opened]
     if len(found) == 1:
         return found[0]
     if found:
@@ -274,6 +275,14 @@ def find_agent(home: Path | str, reference: str | None) -> Target:
     known = ", ".join(sorted({target.name for target in targets})) or "(none)"
     text = f'no running daemon has an agent or session "{reference}" open; agents: {known}{silent}'
     raise ControlError(text, code="NO_AGENT")
+
+
+def _meant(targets: list[Target], reference: str | None) -> list[Target]:
+    if reference is None:
+        return targets
+    names = [(target, [str(target.agent.get("label") or ""), target.session_id]) for target in targets]
+    found = [target for target, own in names if reference in own]
+    return found or [target for target, own in names if any(name.startswith(reference) for name in own)]
 
 
 def find_daemon(home: Path | str, reference: str | None) -> Daemon:
