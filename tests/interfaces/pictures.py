@@ -17,7 +17,7 @@ WRITE: Final = bool(os.environ.get("DSH_WRITE_SNAPSHOTS"))
 MASKS: Final = (
     (re.compile(r"session-[0-9a-f]{8}-[0-9a-f-]+"), "session-ID"),
     (re.compile(r"\bdsh \d+\.\d+\.\d+\S*"), "dsh VERSION"),
-    (re.compile(r" for (?=N s)|(?<!\S)(?:· )?\d+(?:\.\d+)? s\b(?! [a-z])"), "N s"),
+    (re.compile(r"(?: for| ·)? \d+(?:\.\d+)? s(?=,| *$)", re.M), ""),
     (re.compile(r"[⠀-⣿]"), "*"),
 )
 

@@ -64,7 +64,7 @@ async def test_a_session_from_its_first_line_to_its_end(tmp_path: Path) -> None:
     ]
     async with MockLlmServer(script, chunk_size=6, delay_ms=5) as server:
         place.model(server.url)
-        async with console(place, "cordis.yml", rows=30, columns=80) as terminal:
+        async with console(place, "cordis.yml", rows=30, columns=110) as terminal:
             # the first line, then the prompt
             await terminal.shows("cordis.yml")
             terminal.type("Do the te")  # typed ahead: kept for the prompt
