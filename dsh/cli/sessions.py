@@ -23,11 +23,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Stored sessions: list, search, show, rename, copy, remove, carry elsewhere, verify.",
 )
-app.command()(search)
-app.command()(fork)
-app.command()(rm)
-app.command()(export)
-app.command("import")(import_)
 
 
 @app.command("list")
@@ -170,6 +165,13 @@ def verify(
             typer.echo(f"{spelled(report.id or report.path)}: {printable('; '.join([verdict, *more]))}")
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+app.command()(search)
+app.command()(fork)
+app.command()(rm)
+app.command()(export)
+app.command("import")(import_)
 
 
 def load(entry: StoredSession) -> tuple[Any, Any, str | None]:

@@ -39,6 +39,7 @@ def export(
         data = guarded(lambda: export_jsonl(entry))
     else:
         from dsh.cli.sessions import load
+        from dsh.interfaces.terminal_text import printable
         from dsh.sessions.markdown import markdown_of
         from dsh.sessions.stored import title_of
 
@@ -46,7 +47,7 @@ def export(
         if damage:
             tell(f"{damage}; exported are the {len(events)} events before the damage")
         title = None if damage else guarded(lambda: title_of(entry))
-        data = markdown_of(header, events, title).encode("utf-8", "replace")
+        data = printable(markdown_of(header, events, title)).encode()
     if output is None or str(output) == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

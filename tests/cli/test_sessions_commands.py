@@ -19,7 +19,7 @@ TOOL_RUN: list[Any] = [
         "reasoning": "hidden thought of a heron",
         "toolCalls": [{"name": "read", "arguments": '{"file_path":"zebra.txt"}'}],
     },
-    {"text": "The file says: striped `animal`.\n\n```\ncode\n```"},
+    {"text": "\x1b[2JThe file says: striped `animal`.\n\n```\ncode\n```"},
 ]
 
 
@@ -233,5 +233,5 @@ async def test_export_as_markdown_is_a_transcript_to_read(place: Place) -> None:
     assert text.startswith("# Look at the Zebra file\n") and f"Session `{first}`" in text
     assert "## User\n\nLook at the Zebra file\n" in text and "**Call of `read`**" in text
     assert "\n````\n" in text, "a fence longer than those in the result"
-    assert "## Assistant\n\nThe file says: striped `animal`." in text and "heron" not in text
+    assert "## Assistant\n\n[2JThe file says: striped `animal`." in text and "heron" not in text and "\x1b" not in text
     assert (await place.dsh("sessions", "export", first, "--format", "html")).code == 2
