@@ -18,10 +18,10 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command()
 def ps(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List running daemons and their agents."""
-    from dsh.interfaces.control.client import find_daemons
+    from dsh.interfaces.control.client import seen_daemons
 
     with control_errors():
-        daemons = find_daemons(home_folder())
+        daemons = seen_daemons(home_folder())
     if as_json:
         import json
 

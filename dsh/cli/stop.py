@@ -31,13 +31,13 @@ def stop(
 
     Running turns are cut off, unless they are drained; what waits stays in the log.
     """
-    from dsh.interfaces.control.client import find_daemon, find_daemons
+    from dsh.interfaces.control.client import find_daemon, seen_daemons
 
     if everything and daemon is not None:
         fail("name a daemon or use --all, not both", 2)
     with control_errors():
         home = home_folder()
-        chosen = find_daemons(home) if everything else [find_daemon(home, daemon)]
+        chosen = seen_daemons(home) if everything else [find_daemon(home, daemon)]
     if not chosen:
         typer.echo("no daemon is running")
     left = [each for each in chosen if not _stop(each, drain)]

@@ -18,8 +18,25 @@ from pathlib import Path
 import pytest
 
 from dsh.interfaces.control import run_folder
-from dsh.interfaces.control.client import Client, ControlError, NoAnswerError, find_agent, find_daemons, wait_for_end
-from dsh.interfaces.control.run_folder import Entry, RunFolderError, find_entries, listen, open_run_folder, publish
+from dsh.interfaces.control.client import (
+    Client,
+    ControlError,
+    NoAnswerError,
+    find_agent,
+    find_daemon,
+    find_daemons,
+    seen_daemons,
+    wait_for_end,
+)
+from dsh.interfaces.control.run_folder import (
+    Entry,
+    RunFolderError,
+    find_entries,
+    listen,
+    open_run_folder,
+    publish,
+    why_unseen,
+)
 from tests.cli.kit import PYTHON, Place
 from tests.interfaces.control_kit import DEMO, controlled, demo_place
 
@@ -315,3 +332,45 @@ finally:
     assert "dsh.interfaces.control.server" in running
     heavy = {"h11", "httpx", "dsh.interfaces.control.routes", "dsh.interfaces.control.connection"}
     assert not running & heavy
+
+
+# -- folders that cannot be looked into -------------------------------------------------------------------------------
+
+
+def test_a_run_folder_that_cannot_be_listed_is_named_with_what_helps(home: Path, tmp_path: Path) -> None:
+    assert why_unseen(home) is None
+    home.mkdir(exist_ok=True)
+    (home / "run").write_text("")
+    with pytest.raises(ControlError, match="cannot be told: .*/run is not a folder; remove it"):
+        find_agent(home, "main")
+    with pytest.raises(ControlError, match="is not a folder"):
+        find_daemon(home, None)
+    (home / "run").unlink()
+    (home / "run").symlink_to(tmp_path)
+    assert "is not a folder" in str(why_unseen(home))
+    assert why_unseen(tmp_path / "nowhere") is None
+
+
+def test_a_run_folder_closed_to_its_own_user_is_named_with_what_helps(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_run_folder(home)
+
+    def closed(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "listdir", closed)  # root, whom tests may run as, can read everything
+    with pytest.raises(ControlError, match=f"{home}/run cannot be read; `chmod 700 {home}/run` opens it for its owner"):
+        seen_daemons(home)
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert "belongs to another user" in str(why_unseen(home))
+
+
+async def test_ps_does_not_say_that_no_daemon_runs_when_it_cannot_look(tmp_path: Path) -> None:
+    place = demo_place(tmp_path)
+    place.home.mkdir()
+    (place.home / "run").write_text("")
+    for command in (("ps",), ("send", "main", "hi"), ("stop", "--all")):
+        done = await place.dsh(*command)
+        assert (done.code, done.out) == (1, "") and "is not a folder; remove it" in done.err, command

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from .run_folder import Entry, find_entries, is_gone, working_folder
+from .run_folder import Entry, find_entries, is_gone, why_unseen, working_folder
 
 if TYPE_CHECKING:
     import httpx
@@ -236,6 +236,14 @@ def find_daemons(home: Path | str) -> list[Daemon]:
     return [daemon for daemon in found if daemon is not None]
 
 
+def seen_daemons(home: Path | str) -> list[Daemon]:
+    """The same for who needs to know that there are none. Raises ControlError when that cannot be told."""
+    daemons = find_daemons(home)
+    if not daemons and (why := why_unseen(home)):
+        raise ControlError(f"which daemons run cannot be told: {why}", code="UNREADABLE")
+    return daemons
+
+
 def _answering(daemons: Sequence[Daemon]) -> list[Daemon]:
     """Those that answer. Raises ControlError when there is none."""
     if not daemons:
@@ -256,7 +264,7 @@ def find_agent(home: Path | str, reference: str | None) -> Target:
     Raises ControlError: exit code 2 and the candidates when several are meant.
     """
     _refuse_empty(reference)
-    daemons = find_daemons(home)
+    daemons = seen_daemons(home)
     targets = [Target(daemon, agent) for daemon in _answering(daemons) for agent in daemon.agents]
     found = _meant(targets, reference)
     pid, colon, rest = (reference or "").partition(":")
@@ -291,7 +299,7 @@ def find_daemon(home: Path | str, reference: str | None) -> Daemon:
     Raises ControlError: exit code 2 and the candidates when several are meant.
     """
     _refuse_empty(reference)
-    daemons = find_daemons(home)
+    daemons = seen_daemons(home)
     if reference is not None:
         path = os.path.realpath(reference)
         found = [

@@ -161,6 +161,26 @@ def find_entries(home: Path | str) -> list[Entry]:
     return sorted((entry for entry in entries if not _remove_if_gone(entry)), key=lambda entry: entry.started_at)
 
 
+def why_unseen(home: Path | str) -> str | None:
+    """Why nobody can tell which daemons a home folder has, and what helps; None when the entries can be listed."""
+    folder = os.path.join(home, FOLDER)
+    try:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{folder} is not a folder; remove it and start the daemons again"
+        if os.geteuid() not in (0, found.st_uid):
+            return f"{folder} belongs to another user; ask as that user, or use another home folder (dsh --home PATH)"
+        os.listdir(folder)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        closed = folder if os.access(home, os.X_OK) else home
+        return f"{closed} cannot be read; `chmod 700 {closed}` opens it for its owner"
+    except OSError as error:
+        return f"{folder} cannot be read: {error.strerror}"
+    return None
+
+
 def gone_entries(home: Path | str) -> list[Entry]:
     """The entries that daemons of this machine left behind; removes nothing."""
     folder = os.path.join(home, FOLDER)
