@@ -442,12 +442,13 @@ class DialectDumper(yaml.SafeDumper):
         return str(super().choose_scalar_style())
 
 
-def _represent_expr(dumper: DialectDumper, value: Expr) -> yaml.Node:
-    return dumper.represent_scalar(_LONG_TAGS[value.tag], value.source)
-
-
 _FOREIGN_BREAKS: Final = "\x85\u2028\u2029"
 """Characters that YAML 1.1 parsers take for line breaks: only escapes carry them."""
+
+
+def _represent_expr(dumper: DialectDumper, value: Expr) -> yaml.Node:
+    style = '"' if any(mark in value.source for mark in _FOREIGN_BREAKS) else None
+    return dumper.represent_scalar(_LONG_TAGS[value.tag], value.source, style=style)
 
 
 def _represent_text(dumper: DialectDumper, value: str) -> yaml.Node:

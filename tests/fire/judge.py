@@ -146,7 +146,7 @@ def fault_of_body(body: Mapping[str, Any]) -> str | None:
     waiting: list[str] = []
     for number, message in enumerate(body["messages"]):
         calls = message.get("tool_calls") or []
-        if not calls and not message["content"]:
+        if not calls and not message["content"] and not message.get("reasoning_content"):
             return f"message {number} ({message['role']}) is empty"
         if message["role"] == "tool":
             if message["tool_call_id"] not in waiting:

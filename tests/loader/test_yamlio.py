@@ -228,3 +228,9 @@ def test_a_text_whose_last_line_looks_like_the_end_of_a_document_is_kept(text: s
     """Found by fuzzing: the last line was cut off as if it were the mark of the document's end."""
     for value in (text, {"a": text}, [{"a": [text]}]):
         assert parse_yaml(dump_yaml(value)) == value
+
+
+@pytest.mark.parametrize("mark", "\x85\u2028\u2029")
+def test_an_expression_with_a_foreign_line_break_is_written_as_it_is(mark: str) -> None:
+    value = {"a": Expr(f"'x{mark}y'")}
+    assert parse_yaml(dump_yaml(value)) == value
