@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsh.cli.daemons import control_errors, home_folder
-from dsh.cli.output import age, print_table
+from dsh.cli.output import age, print_table, tell
 
 if TYPE_CHECKING:
     from dsh.interfaces.control.client import Daemon
@@ -19,6 +19,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def ps(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List running daemons and their agents."""
     from dsh.interfaces.control.client import seen_daemons
+    from dsh.interfaces.control.run_folder import has_lost_socket
 
     with control_errors():
         daemons = seen_daemons(home_folder())
@@ -29,6 +30,9 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = Fa
     elif daemons:
         rows = [row for daemon in daemons for row in _rows(daemon)]
         print_table(rows, ("PID", "UP", "AGENT", "STATUS", "QUEUED", "SESSION", "COMPOSITION"))
+        for daemon in daemons:
+            if has_lost_socket(daemon.entry):
+                tell(daemon.silence)
     else:
         typer.echo("no daemon is running; start one with `dsh run`")
 

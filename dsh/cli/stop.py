@@ -47,12 +47,15 @@ def stop(
 
 def _stop(daemon: Daemon, drain: bool) -> bool:
     from dsh.interfaces.control.client import Client, ControlError, DaemonGoneError, wait_for_end
+    from dsh.interfaces.control.run_folder import has_lost_socket
     from dsh.interfaces.terminal_text import spelled
 
     entry = daemon.entry
     try:
         if daemon.status is None:
             pid = entry.pid
+            if has_lost_socket(entry):
+                raise ControlError(daemon.silence)
             known = f"`kill -CONT {pid}` wakes it and `kill {pid}` ends it"
             raise ControlError(f"{daemon.name} does not answer; if process {pid} is dsh still, {known}")
         with Client(entry) as client:

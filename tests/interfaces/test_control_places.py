@@ -334,6 +334,22 @@ finally:
     assert not running & heavy
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/net/unix"), reason="nothing tells there who holds a socket")
+async def test_a_daemon_whose_socket_was_removed_is_kept_and_said_to_need_a_restart(tmp_path: Path) -> None:
+    place = demo_place(tmp_path)
+    async with controlled(place) as control:
+        os.unlink(control.entry.socket)
+        pid = control.daemon.process.pid
+        lost = f"dsh: daemon {pid} (cordis.yml) has lost its socket, a file that was removed; "
+        for command, code in ((("ps",), 0), (("send", "main", "hi"), 1), (("stop",), 1)):
+            done = await place.dsh(*command)
+            assert (done.code, done.err) == (code, f"{lost}end it with `kill {pid}` and start it again\n"), command
+        assert find_entries(place.home) == [control.entry]
+        control.daemon.signal(signal.SIGKILL)
+        await control.daemon.finish()
+        assert find_entries(place.home) == [] and not os.path.exists(control.entry.path)
+
+
 # -- folders that cannot be looked into -------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from .run_folder import Entry, find_entries, is_gone, why_unseen, working_folder
+from .run_folder import Entry, find_entries, has_lost_socket, is_gone, why_unseen, working_folder
 
 if TYPE_CHECKING:
     import httpx
@@ -62,6 +62,16 @@ class Daemon(NamedTuple):
     def name(self) -> str:
         """How messages call it."""
         return f"daemon {self.entry.pid} ({show_path(self.entry.config)})"
+
+    @property
+    def silence(self) -> str:
+        """Why it does not answer, and what helps."""
+        pid = self.entry.pid
+        if has_lost_socket(self.entry):
+            return (
+                f"{self.name} has lost its socket, a file that was removed; end it with `kill {pid}` and start it again"
+            )
+        return f"{self.name} does not answer; if it was stopped by a signal, `kill -CONT {pid}` lets it go on"
 
     @property
     def agents(self) -> list[dict[str, Any]]:
@@ -250,9 +260,7 @@ def _answering(daemons: Sequence[Daemon]) -> list[Daemon]:
         raise ControlError("no daemon is running; start one with `dsh run`", code="NO_DAEMON")
     answering = [daemon for daemon in daemons if daemon.status is not None]
     if not answering:
-        first = daemons[0].entry.pid
-        text = f"{daemons[0].name} does not answer; if it was stopped by a signal, `kill -CONT {first}` lets it go on"
-        raise ControlError(text, code="NO_ANSWER")
+        raise ControlError(daemons[0].silence, code="NO_ANSWER")
     return answering
 
 

@@ -197,6 +197,11 @@ def is_gone(entry: Entry) -> bool:
     return _refuses(entry.socket)
 
 
+def has_lost_socket(entry: Entry) -> bool:
+    """Whether a daemon listens on its entry's socket still, and the file through which it is reached was removed."""
+    return not os.path.lexists(entry.socket) and _is_held(entry.socket)
+
+
 def _read(path: str) -> Entry | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would be waited for
@@ -239,5 +244,14 @@ def _refuses(path: str) -> bool:
         try:
             sock.connect(path)
         except OSError as error:
-            return error.errno in _GONE
+            return error.errno in _GONE and not (error.errno == errno.ENOENT and _is_held(path))
     return False
+
+
+def _is_held(path: str) -> bool:
+    """Whether a process has the socket that was bound to `path` open; false where the system keeps no list of them."""
+    try:
+        with open("/proc/net/unix", "rb") as sockets:
+            return any(line.rstrip(b"\n").endswith(b" " + os.fsencode(path)) for line in sockets)
+    except OSError:
+        return False
