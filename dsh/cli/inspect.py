@@ -21,7 +21,7 @@ def inspect(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
-    """Show the inside of a running composition: rows, what waits for what, services, listeners, agents, tasks.
+    """Show the inside of a running composition: rows, who waits, services, listeners, agents, tasks.
 
     A composition that no daemon runs is started without its agents, looked at and stopped again.
     """

@@ -25,7 +25,7 @@ COMMANDS = {
     "tail": "Show what happens in a session, as it happens.",
     "cancel": "Stop the turn that an agent of a running daemon is in.",
     "stop": "End a running daemon and wait until it is gone.",
-    "inspect": "Show the inside of a running composition: rows, what waits for what, services, listeners, agents, tasks.",
+    "inspect": "Show the inside of a running composition: rows, who waits, services, listeners, agents, tasks.",
     "sessions": "Stored sessions: list, search, show, rename, copy, remove, carry elsewhere, verify.",
     "plugins": "Plugins: which there are, what each does, who provides what; begin your own.",
     "config": "The composition, without starting it.",
