@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dsh.cli.output import paragraph, print_json
+from dsh.cli.output import fail, paragraph, print_json
 
 if TYPE_CHECKING:
     from dsh.cli.health.finding import Finding
@@ -35,6 +35,10 @@ def doctor(
 
     One line for each check; exit code 1 when something does not work. Without --fix nothing is changed.
     """
+    try:
+        os.getcwd()
+    except OSError:
+        fail("the folder that this was called in is gone; change into another")
     findings = []
     for found in _findings(file, online=online):
         done = _fixed(found) if fix else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.kit import Finished, Place
+from tests.cli.kit import PYTHON, TIMEOUT, Finished, Place
 
 
 @pytest.fixture
@@ -153,3 +154,19 @@ async def test_a_model_that_refuses_is_a_problem_with_its_reason(place: Place) -
         done = await place.dsh("doctor", "--online", "--json")
     last = found(done, "model")[-1]
     assert done.code == 1 and last["level"] == "problem" and "does not answer: " in last["text"]
+
+
+async def test_a_home_that_is_no_folder_and_a_folder_that_is_gone_are_said(place: Place) -> None:
+    place.home.write_text("")
+    done = await place.dsh("doctor")
+    assert done.code == 1 and "is no folder" in done.out and "Traceback" not in done.err
+    gone = place.work / "gone"
+    gone.mkdir()
+    code = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); import sys; sys.argv[1:] = ['doctor']\n"
+    process = await asyncio.create_subprocess_exec(
+        *(PYTHON, "-c", code + "from dsh.cli.main import main; main()"),
+        env=place.env,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await asyncio.wait_for(process.communicate(), TIMEOUT)
+    assert process.returncode == 1 and err.startswith(b"dsh: the folder that this was called in is gone")
