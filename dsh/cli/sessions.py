@@ -111,6 +111,22 @@ def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json:
             typer.echo(f"    {one_line(text_of(block['content'])) or '(no text)'}")
         elif event.type == "turn/end" and data["reason"]["kind"] != "completed":
             typer.echo(f"  (turn {data['turn']} ended: {end_name(data['reason'])})")
+    if waiting := [one_line(text_of(message["content"]), 40) for message in _waiting(header, log)]:
+        count = "1 prompt waits and runs" if len(waiting) == 1 else f"{len(waiting)} prompts wait and run"
+        typer.echo(f"  ({count} first when the session goes on: {', '.join(waiting)})")
+
+
+def _waiting(header: Any, log: Any) -> list[Any]:
+    """The prompts left in the queue, in the order in which they run."""
+    from dsh.cordis.errors import HarnessError
+    from dsh.core.inbox import pending_in
+
+    try:
+        lists = pending_in(log, header.seed_length or 0)
+    except HarnessError as error:  # a damaged log is shown as far as it can be
+        tell(str(error))
+        return []
+    return [each for each in (*lists["next-step"], *lists["next-turn"]) if each["source"]["kind"] == "user"]
 
 
 @app.command()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .agent import Agent, InboxTarget
     from .session import Session
+    from .session_event import SessionEvent
 
 TARGETS: tuple[InboxTarget, InboxTarget] = ("next-step", "next-turn")
 SPLICED = "agent/inbox/spliced"
@@ -57,8 +58,7 @@ class Inbox:
         self._session = session
         self._agent = agent
         self._notify = notify
-        self._lists: dict[InboxTarget, list[Message]] = {"next-turn": [], "next-step": []}
-        self._replay()
+        self._lists = pending_in(session.events, session.header.seed_length or 0)
 
     @property
     def next_turn(self) -> tuple[Message, ...]:
@@ -162,22 +162,27 @@ class Inbox:
                 raise HarnessError(f'message "{message["id"]}" is already pending', code="DUPLICATE_MESSAGE")
             taken.add(message["id"])
 
-    def _replay(self) -> None:
-        """Rebuild the lists from the session's own splices; input pending in a fork's parent is not inherited."""
-        events = self._session.events
-        for seq in range(self._session.header.seed_length or 0, len(events)):
-            event = events[seq]
-            if event.type != SPLICED:
-                continue
-            data = event.data
-            try:
-                pending = self._lists[data["target"]]
-                start, count, inserted = data["start"], data.get("removedCount", 0), data["inserted"]
-                if not (type(start) is int and type(count) is int and min(start, count) >= 0):
-                    raise ValueError
-                if start + count > len(pending) or not all(isinstance(message["id"], str) for message in inserted):
-                    raise ValueError
-                pending[start : start + count] = inserted
-            except (KeyError, TypeError, ValueError):
-                text = f"invalid persisted inbox splice at session seq {event.seq}"
-                raise HarnessError(text, code="INVALID_INBOX") from None
+
+def pending_in(events: Sequence[SessionEvent], inherited: int) -> dict[InboxTarget, list[Message]]:
+    """What waits at the end of a log, from its splices; input pending in a fork's parent is not inherited.
+
+    inherited: events at the log's beginning that are the parent's. Raises HarnessError (``INVALID_INBOX``).
+    """
+    lists: dict[InboxTarget, list[Message]] = {"next-turn": [], "next-step": []}
+    for seq in range(inherited, len(events)):
+        event = events[seq]
+        if event.type != SPLICED:
+            continue
+        data = event.data
+        try:
+            pending = lists[data["target"]]
+            start, count, inserted = data["start"], data.get("removedCount", 0), data["inserted"]
+            if not (type(start) is int and type(count) is int and min(start, count) >= 0):
+                raise ValueError
+            if start + count > len(pending) or not all(isinstance(message["id"], str) for message in inserted):
+                raise ValueError
+            pending[start : start + count] = inserted
+        except (KeyError, TypeError, ValueError):
+            text = f"invalid persisted inbox splice at session seq {event.seq}"
+            raise HarnessError(text, code="INVALID_INBOX") from None
+    return lists

@@ -19,7 +19,7 @@ from dsh.llm.message import create_user_message
 from dsh.loader.boot import when_started
 
 from .outcome import Outcome, outcome_of, report, report_failure, unended, write_event
-from .stdout import LineOutput
+from .stdout import LineOutput, say
 
 if TYPE_CHECKING:
     from dsh.core.agent import AgentHandle
@@ -87,6 +87,9 @@ class Run:
         self._begun = agent.session, start
         if self._config.output == "stream-json":
             self._stream(agent.id)
+        queue = (*agent.inbox.next_step, *agent.inbox.next_turn)
+        if waiting := sum(message["source"]["kind"] == "user" for message in queue):
+            say(f"{waiting} prompt{'s' * (waiting > 1)} left waiting in this session will run first")
         agent.followup(create_user_message(self._config.task))
         await self._sessions.flush(agent.session)
         try:

@@ -426,3 +426,18 @@ async def test_a_composition_nobody_runs_is_started_for_the_look_without_agents(
     assert broken.code == 1 and "waiting for services" in broken.err and broken.out == ""
     nothing = await place.dsh("inspect", "nothing.yml")
     assert nothing.code == 1 and nothing.err.startswith("dsh: ")
+
+
+async def test_prompts_left_waiting_are_shown_and_said_to_run_before_the_next_task(place: Place) -> None:
+    async with controlled(place) as control:
+        await control.prompt(WAIT)
+        await control.begun()
+        for text in ("parked one", "parked two"):
+            await control.prompt(text)
+        await control.ask("POST", "/api/stop", {}, 202)
+        assert await control.daemon.finish() == 0
+    shown = await place.dsh("sessions", "show", control.main)
+    assert shown.out.endswith("  (2 prompts wait and run first when the session goes on: parked one, parked two)\n")
+    done = await place.dsh("resume", control.main, "new task")
+    assert (done.code, done.err) == (0, "dsh: 2 prompts left waiting in this session will run first\n")
+    assert "wait" not in (await place.dsh("sessions", "show", control.main)).out.splitlines()[-1]
