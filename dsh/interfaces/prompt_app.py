@@ -67,6 +67,7 @@ class PromptApp:
         self._finished: list[str] = []
         self._wants_first = False
         self._tick: asyncio.TimerHandle | None = None
+        self._ended = False
         output = _Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
         assert isinstance(output, _Output)
         self.output = output
@@ -119,12 +120,16 @@ class PromptApp:
 
     async def run(self) -> None:
         """Until `leave`, Ctrl-D on an empty line, or the end of the terminal."""
+        if self._ended:
+            return
         try:
             with suppress(EOFError):
                 await self.app.run_async(set_exception_handler=False, handle_sigint=False)
         finally:
+            self._ended = True
             if self._tick is not None:
                 self._tick.cancel()
+            self._write_finished()
 
     def press(self, keys: str) -> None:
         """Act on keys as soon as `run` begins, as a terminal sends them."""
@@ -134,29 +139,39 @@ class PromptApp:
         store_typeahead(self.app.input, pressed)
 
     def leave(self) -> None:
-        """End `run`."""
-        if self.app.is_running and not self.app.is_done:
+        """End `run`, also one that is still to begin."""
+        if not self.app.is_running:
+            self._ended = True
+        elif not self.app.is_done:
             self.app.exit()
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
     def print(self, text: str) -> None:
-        """Put whole lines above the live region with the next redraw."""
+        """Put whole lines above the live region with the next redraw; where nothing is drawn any more, at once."""
         self._finished.append(text)
-        self.app.invalidate()
+        if self._ended:
+            self._write_finished()
+        else:
+            self.app.invalidate()
 
     def _print_finished(self, _: object) -> None:
         """Replace what is drawn by the finished lines, in the same write as what is drawn below them."""
         if not self._finished:
             return
-        text = "\n".join(self._finished) + "\n"
-        self._finished.clear()
         self.output.held = True
         try:
             self.app.renderer.erase()
-            self.output.write_raw(text.replace("\n", "\r\n"))
+            self._write_finished()
         finally:
             self.output.held = False
+
+    def _write_finished(self) -> None:
+        if self._finished:
+            text = "\n".join(self._finished) + "\n"
+            self._finished.clear()
+            self.output.write_raw(text.replace("\n", "\r\n"))
+            self.output.flush()
 
     def _keep_ticking(self, _: object) -> None:
         region = self._line.region

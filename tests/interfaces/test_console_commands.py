@@ -9,7 +9,7 @@ import pytest
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
 from tests.interfaces.control_kit import DEMO, WAIT, begun, demo_place, go
-from tests.interfaces.terminal import CTRL_C, UP, Terminal, console
+from tests.interfaces.terminal import CTRL_C, CTRL_D, UP, Terminal, console
 
 SETTINGS = "- {id: settings, name: dsh-settings-file}\n"
 HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
@@ -18,6 +18,7 @@ GREETER = '''
 """Commands of a plugin, for whoever has a console."""
 
 import asyncio
+from pathlib import Path
 
 from dsh.cordis import Context
 from dsh.core.seams import Commands
@@ -32,6 +33,12 @@ def add_commands(ctx: Context) -> None:
         screen.print("it starts")
         await asyncio.Event().wait()
 
+    async def late(argument, screen):
+        screen.print("it waits")
+        while not Path("go").exists():
+            await asyncio.sleep(0.02)
+        screen.print("it is done")
+
     def fails(argument, screen):
         raise ValueError("it went wrong")
 
@@ -39,6 +46,7 @@ def add_commands(ctx: Context) -> None:
     commands.register("greet", lambda who, screen: screen.print(f"hello {who}"), "greet somebody",
                       lambda argument: ["alice", "bob"], argument="NAME")
     commands.register("slow", slowly, "takes for ever")
+    commands.register("late", late, "waits for a file")
     commands.register("fail", fails, "fails")
 '''
 
@@ -211,3 +219,16 @@ async def test_a_fork_is_another_agent_that_one_can_come_back_from(place: Place)
         terminal.type("in the old one\r")
         await terminal.stands("You said: in the old one")
         await quits(terminal)
+
+
+async def test_what_a_command_prints_after_ctrl_d_is_not_lost(place: Place) -> None:
+    place.write("plugins/greeter.py", GREETER)
+    place.write("cordis.yml", DEMO + "- {id: greeter, name: ./plugins/greeter.py}\n")
+    async with console(place) as terminal:
+        terminal.type("/late\r")
+        await terminal.stands("it waits")
+        terminal.type(CTRL_D)
+        await terminal.gone("at once")  # the status line, and all else that is drawn
+        (place.work / "go").touch()
+        assert await terminal.ends() == 0
+        assert "it is done" in terminal.screen()
