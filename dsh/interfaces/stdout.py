@@ -41,7 +41,9 @@ class LineOutput:
         """The line that ends a run's output has been written."""
 
     def write(self, text: str) -> None:
-        """Write ``text`` as it is, with lone surrogates replaced."""
+        """Write ``text`` as it is, with lone surrogates replaced; to a terminal without control characters."""
+        if os.isatty(self._fd):
+            text = printable(text)
         self._put(text.encode("utf-8", errors="replace"))
 
     def write_json(self, value: Any) -> None:

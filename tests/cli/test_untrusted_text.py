@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.kit import Place
+from tests.cli.kit import PYTHON, TIMEOUT, Place
 from tests.cli.test_run import CORDIS, HELLO
+from tests.interfaces.control_kit import DEMO
 from tests.sessions.helpers import header, log_of, write_log
 
 
@@ -52,3 +55,17 @@ async def test_a_check_with_warnings_does_not_say_that_nothing_is_wrong(place: P
     assert (done.code, "nothing wrong" in done.out) == (0, False), done
     assert ", 1 warning\n" in done.out and 'no row has the id "nowhere"' in done.err
     assert "nothing wrong" in (await place.dsh("config", "check")).out
+
+
+async def test_a_reply_cannot_control_the_terminal_that_exec_prints_it_on(place: Place) -> None:
+    reply = "A\x1b]0;PWN\x07B\x1b[2JC\n\tD"
+    place.write("cordis.yml", DEMO)
+    terminal, its_end = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(PYTHON, "-m", "dsh.cli.main", "exec", reply), cwd=place.work, env=place.env, stdin=its_end, stdout=its_end
+    )
+    os.close(its_end)
+    assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
+    assert "You said: A]0;PWNB[2JC\r\n\tD\r\n" in os.read(terminal, 4096).decode()
+    os.close(terminal)
+    assert (await place.dsh("exec", reply)).out.count(reply) == 1
