@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from dsh.loader.keys import KeyInfo
+    from dsh.settings.keys import KeyInfo
 
 FILES: Final = ":files"
 """Stands alone for: the names of files, which the shell itself completes."""
@@ -178,7 +178,7 @@ def _source(line: _Line) -> Any:
 
 
 def _config_keys(line: _Line) -> list[KeyInfo]:
-    from dsh.loader.keys import known_keys
+    from dsh.interfaces.config_keys import known_keys
 
     return [each for each in known_keys(_source(line)) if each.is_place and not each.hidden]
 

@@ -35,7 +35,7 @@ def show(
     default: Annotated[bool, typer.Option("--default", help="Without the layers over the file.")] = False,
 ) -> None:
     """Print the composed rows as one document, each run of rows with its origin."""
-    from dsh.loader.offline import show as compose
+    from dsh.interfaces.offline import show as compose
     from dsh.loader.problems import LoadError
 
     try:
@@ -56,7 +56,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Parse, resolve and validate everything without starting it; exit code 1 when something is wrong."""
-    from dsh.loader.offline import check as examine
+    from dsh.interfaces.offline import check as examine
 
     source = _source(file, patch, set_)
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print

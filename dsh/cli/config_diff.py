@@ -25,7 +25,7 @@ def diff(
 ) -> None:
     """Show what patches change of the file, and where a running daemon differs from the files."""
     from dsh.cli.differences import differences
-    from dsh.loader.offline import redacted
+    from dsh.interfaces.offline import redacted
     from dsh.loader.resolve import show_path
 
     source = composition(file, patch)

@@ -15,7 +15,7 @@ import typer
 from dsh.cli.output import fail, print_table, tell
 
 if TYPE_CHECKING:
-    from dsh.loader.plugin_schemas import KnownPlugin
+    from dsh.interfaces.known_plugins import KnownPlugin
     from dsh.loader.sources import Source
 
 _SHOWN_DEFAULT = 32
@@ -55,7 +55,7 @@ class _Known:
     """The plugins that rows of one composition may name, and its rows by id."""
 
     def __init__(self, source: Source) -> None:
-        from dsh.loader.plugin_schemas import built_in_plugins
+        from dsh.interfaces.known_plugins import built_in_plugins
 
         self.source = source
         self.plugins: list[KnownPlugin] = list(built_in_plugins())
@@ -64,8 +64,8 @@ class _Known:
 
     def _add_rows(self) -> None:
         """Take in the rows, and the plugins that only they name. A broken composition has none."""
+        from dsh.interfaces.known_plugins import GROUP_NAMES, find_plugin_named
         from dsh.loader.include import walk_composition
-        from dsh.loader.plugin_schemas import GROUP_NAMES, find_plugin_named
         from dsh.loader.problems import LoadError
 
         names = {name for each in self.plugins for name in each.names} | set(GROUP_NAMES)
@@ -81,7 +81,7 @@ class _Known:
             tell(f"only the plugins that come with dsh are known, for {error}")
 
     def composition(self) -> dict[str, Any]:
-        from dsh.loader.schema_export import composition_schema
+        from dsh.interfaces.schema_export import composition_schema
 
         return composition_schema(self.plugins)
 
@@ -101,8 +101,8 @@ class _Known:
 
 
 def _write_all(known: _Known, out: Path) -> None:
+    from dsh.interfaces.schema_export import CUSTOM_TAGS, patch_schema, settings_schema
     from dsh.loader.home import resolve_home
-    from dsh.loader.schema_export import CUSTOM_TAGS, patch_schema, settings_schema
     from dsh.settings.offline import SECTIONS, OfflineSettings, schema_of
 
     models = {ns: schema_of(ns) for ns in SECTIONS}
@@ -162,7 +162,7 @@ def _text(content: Mapping[str, Any]) -> str:
 
 
 def _list(known: _Known) -> None:
-    from dsh.loader.keys import keys_of
+    from dsh.settings.keys import keys_of
 
     rows = []
     for each in known.plugins:
@@ -174,7 +174,7 @@ def _list(known: _Known) -> None:
 
 
 def _one(known: _Known, wanted: str, out: Path | None, as_json: bool) -> None:
-    from dsh.loader.keys import KeyInfo, keys_of
+    from dsh.settings.keys import KeyInfo, keys_of
 
     found = known.find(wanted)
     content = found.schema or {"$schema": "http://json-schema.org/draft-07/schema#"}

@@ -157,7 +157,7 @@ def look(source: Source, texts: Mapping[Path, str], place: Place | None = None) 
 
     A key that nobody reads, which is odd in a file, is wrong at the `place` of an edit: it is a slip of the pen.
     """
-    from dsh.loader.offline import check
+    from dsh.interfaces.offline import check
 
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print
         after = check(source, texts)
@@ -253,7 +253,7 @@ def _where(place: Place) -> str:
 
 
 def _redacted(place: Place) -> Any:
-    from dsh.loader.offline import redacted
+    from dsh.interfaces.offline import redacted
 
     return redacted({str(place.keys[-1]) if place.keys else "": place.value}).popitem()[1]
 

@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Any, Literal
 
 from dsh.cordis import HarnessError, resolve_plugin
+from dsh.interfaces.service_graph import provided_names, service_name
 from dsh.loader import names
 from dsh.loader.include import IncludeConfig, walk_composition
-from dsh.loader.keys import KeyInfo, keys_of
 from dsh.loader.resolve import ENTRY_POINTS, Target, load, resolve
-from dsh.loader.service_graph import provided_names, service_name
 from dsh.loader.sources import Source
+from dsh.settings.keys import KeyInfo, keys_of
 
 Kind = Literal["built-in", "installed", "file"]
 """Where a plugin comes from: this package, another distribution, a file that a row names by its path."""

@@ -11,7 +11,7 @@ import typer
 from dsh.cli.output import fail, paragraph, print_json
 
 if TYPE_CHECKING:
-    from dsh.loader.service_graph import RowServices, ServiceGraph
+    from dsh.interfaces.service_graph import RowServices, ServiceGraph
 
 
 def graph(
@@ -45,8 +45,8 @@ def _offline(target: str | None) -> tuple[ServiceGraph, str]:
 
     from dsh.cli.output import tell
     from dsh.cli.plugins_list import composition
-    from dsh.loader.offline import check
-    from dsh.loader.service_graph import ServiceGraph
+    from dsh.interfaces.offline import check
+    from dsh.interfaces.service_graph import ServiceGraph
 
     source = composition(Path(target) if target is not None else None)
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print
@@ -62,7 +62,7 @@ def _offline(target: str | None) -> tuple[ServiceGraph, str]:
 def _live(target: str | None) -> tuple[ServiceGraph, str]:
     from dsh.cli.daemons import control_errors, home_folder
     from dsh.interfaces.control.client import Client, find_daemon
-    from dsh.loader.service_graph import RowServices, ServiceGraph
+    from dsh.interfaces.service_graph import RowServices, ServiceGraph
 
     with control_errors():
         daemon = find_daemon(home_folder(), target)

@@ -13,9 +13,9 @@ from dsh.cli.output import fail, paragraph, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from dsh.cli.plugin_facts import ListedPlugin, PluginFacts
-    from dsh.loader.keys import KeyInfo
     from dsh.loader.resolve import Target
     from dsh.loader.sources import Source
+    from dsh.settings.keys import KeyInfo
 
 File = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", help="The composition; ./cordis.yml otherwise.")

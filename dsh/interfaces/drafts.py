@@ -18,8 +18,8 @@ from dsh.cordis.fields import FieldInfo
 from dsh.cordis.issues import MISSING, Keys, Walk, path_text, show
 from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import record
+from dsh.interfaces.config_keys import declared_config
 from dsh.loader.include import walk_composition
-from dsh.loader.keys import declared_config
 from dsh.loader.patches import lay_over
 from dsh.loader.problems import COMMAND_LINE, LoadError, Problem
 from dsh.loader.resolve import show_path

@@ -99,7 +99,7 @@ class Process:
 
     def settings(self) -> list[SettingLine]:
         """Every setting of the sections that are registered now."""
-        from dsh.loader.keys import keys_of_schema
+        from dsh.settings.keys import keys_of_schema
 
         from .setting_names import lines_of
 
@@ -142,7 +142,7 @@ class Process:
 
     def config_text(self) -> str:
         """The composed rows as YAML, without secrets."""
-        from dsh.loader.offline import show
+        from dsh.interfaces.offline import show
 
         return show(self._source())[0]
 

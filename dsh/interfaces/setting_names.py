@@ -11,8 +11,8 @@ from .commands import Suggestion
 from .front import SettingLine
 
 if TYPE_CHECKING:
-    from dsh.loader.keys import KeyInfo
     from dsh.loader.tree import Loader
+    from dsh.settings.keys import KeyInfo
 
 
 class ValueTextError(HarnessError):
@@ -93,7 +93,7 @@ def lines_of(
 
 def config_lines(loader: Loader) -> list[SettingLine]:
     """The keys of the rows of a running composition."""
-    from dsh.loader.keys import keys_of
+    from dsh.settings.keys import keys_of
 
     found: list[SettingLine] = []
     for entry in loader.entries():

@@ -25,7 +25,7 @@ def audit(loader: Loader) -> list[Problem]:
     """
     problems: list[Problem] = []
     ours: list[Problem] = []
-    waits = waiting(loader.entries(), providers=_providers_of)
+    waits = waiting(loader.entries(), providers=loader.ctx.get("providersOf"))
     for entry in loader.entries():
         if not entry.tree.audited or entry.stopped or entry.state in ("group", "disabled", "skipped", "active"):
             continue
@@ -39,12 +39,6 @@ def audit(loader: Loader) -> list[Problem]:
             problem = row_problem(entry.tree.source, entry.row, message, "validate")
         (problems if entry.row.mark is not None else ours).append(problem)
     return problems or ours
-
-
-def _providers_of(service: str) -> list[str]:
-    from .plugin_schemas import providers_of  # imports every plugin: only for a start that fails
-
-    return providers_of(service)
 
 
 def report(problems: Iterable[Problem]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 
@@ -17,7 +16,6 @@ from .expr import ExprError
 from .problems import LoadError, Problem, Stage
 from .row_checks import issue_problem, row_problem
 from .rows import Row
-from .service_graph import provided_names
 
 _HELD = re.compile(r"\balready\b|\bduplicate\b|\btaken\b|\bin use\b", re.I)
 
@@ -114,30 +112,20 @@ def waiting(
             message += f" ({'; '.join(filter(None, hints.values()))})"
         else:
             names = [name for service in missing for name in (providers(service) if providers else ())]
-            message += f"; no row provides {', '.join(missing)}" + (
-                f": add one named {', '.join(names)}" if names else ""
-            )
+            message += ", which no running row provides" + (f": add one named {', '.join(names)}" if names else "")
         found[entry] = row_problem(entry.tree.source, entry.row, message, "validate")
     return found
 
 
 def _would_provide(rows: Iterable[Entry], service: str) -> str:
-    """Which rows would provide a service, if they ran."""
+    """Which rows declare that they provide a service."""
     hints = []
     for entry in rows:
-        if service in _provided(entry):
+        spec = entry.fiber.spec if entry.fiber is not None else resolve_plugin(entry.plugin) if entry.plugin else None
+        if spec is not None and service in spec.provides:
             where = "for rows of its own realm" if entry.state == "active" else f"but is {entry.state}"
             hints.append(f'row "{entry.address}" provides {service}, {where}')
     return "; ".join(hints)
-
-
-def _provided(entry: Entry) -> set[str]:
-    """What the plugin of a row provides once it runs, as far as it is declared or its source says it."""
-    if entry.plugin is None:
-        return set()
-    spec = entry.fiber.spec if entry.fiber is not None else resolve_plugin(entry.plugin)
-    declared = spec.provides if spec is not None else ()
-    return {*declared, *provided_names(sys.modules.get(entry.module or ""))[0]}
 
 
 def missing_services(entry: Entry) -> list[str]:

@@ -17,11 +17,11 @@ from dsh.cordis.jsonio import JsonObject, encode_str, snapshot_json, thaw
 from dsh.cordis.nearest import meant, nearest
 from dsh.cordis.records import record
 from dsh.loader.home import Home
-from dsh.loader.keys import KeyInfo, keys_of
 from dsh.loader.row_checks import SECRET_KEY
 from dsh.loader.yamlio import Mark, find_mark
 from dsh.settings.document import Document, DocumentError, document_path
 from dsh.settings.file import DEFAULT_FILE, checked_sections, sections_of, with_section
+from dsh.settings.keys import KeyInfo, keys_of
 from dsh.settings.sections import NAMESPACE, Redactor, SettingsError, check_data, layered, operated
 
 SECTIONS: dict[str, str] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dsh.interfaces.offline import check
 from dsh.loader.boot import BootError, boot, make_source
 from dsh.loader.home import Home
-from dsh.loader.offline import check
 from tests.cli.kit import Place
 
 MAIN = "      - id: main "

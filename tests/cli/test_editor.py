@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from dsh.loader.schema_export import CUSTOM_TAGS
+from dsh.interfaces.schema_export import CUSTOM_TAGS
 from dsh.loader.writeback import json_value
 from dsh.loader.yamlio import YamlError, parse_yaml
 from tests.cli.bad_inputs import BAD_INPUTS, COMPOSITION, lay_out

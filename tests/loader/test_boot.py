@@ -64,8 +64,8 @@ async def test_b14a_a_waiting_row_is_reported_with_the_services_it_waits_for(fol
     before = "- {id: consumer, name: ./consumer.py, inject: [other]}\n"
     error = await failing(folder, before)
     assert str(error) == (
-        'dsh: plugin tree failed to load: cordis.yml:1: row "consumer": waiting for services: thing, other; '
-        "no row provides thing, other"
+        'dsh: plugin tree failed to load: cordis.yml:1: row "consumer": waiting for services: thing, other, '
+        "which no running row provides"
     )
     assert (folder / "cordis.yml").read_text() == before
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dsh.cordis import ConfigModel, field
+from dsh.interfaces.config_keys import known_keys
 from dsh.loader.boot import make_source
-from dsh.loader.keys import KeyInfo, keys_of, known_keys
+from dsh.settings.keys import KeyInfo, keys_of
 
 ROOT = Path(__file__).parents[2]
 

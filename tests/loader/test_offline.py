@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dsh.interfaces.offline import check, provided_names, show
 from dsh.loader.boot import make_source
-from dsh.loader.offline import check, provided_names, show
 from dsh.loader.yamlio import parse_yaml, same_value
 from tests.loader.kit import running, write_plugins
 

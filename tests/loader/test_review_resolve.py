@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dsh.interfaces.offline import check
 from dsh.loader.boot import BootError, make_source
-from dsh.loader.offline import check
 from dsh.loader.resolve import PluginImportError, ResolveError, load, resolve
 from tests.loader.kit import running, write_plugins
 

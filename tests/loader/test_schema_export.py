@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
+from dsh.interfaces.known_plugins import KnownPlugin, built_in_plugins, find_plugin_named
+from dsh.interfaces.schema_export import composition_schema, patch_schema, settings_schema
 from dsh.loader import names
-from dsh.loader.plugin_schemas import KnownPlugin, built_in_plugins, find_plugin_named
-from dsh.loader.schema_export import composition_schema, patch_schema, settings_schema
 from dsh.loader.writeback import json_value
 from dsh.loader.yamlio import parse_yaml
 from dsh.settings.offline import SECTIONS, schema_of

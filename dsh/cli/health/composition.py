@@ -34,8 +34,8 @@ def mounted_plugins(file: Path) -> set[str]:
 
 def check_composition(file: Path, *, packaged: bool) -> Iterator[Finding]:
     """packaged: it is the one that ships with dsh, because there is no cordis.yml here."""
+    from dsh.interfaces.offline import check
     from dsh.loader.boot import make_source
-    from dsh.loader.offline import check
     from dsh.loader.resolve import show_path
 
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print

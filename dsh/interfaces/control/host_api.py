@@ -133,7 +133,7 @@ async def config(api: Api, request: Request) -> Response:
 
     `launcher` names the rows that the command which started the run brought along.
     """
-    from dsh.loader.offline import show
+    from dsh.interfaces.offline import show
     from dsh.loader.raw_rows import identified_rows
 
     loader = api.service("loader")

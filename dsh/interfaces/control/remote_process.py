@@ -15,7 +15,7 @@ from ..outcome import usage_of
 from .client import ControlError
 
 if TYPE_CHECKING:
-    from dsh.loader.keys import KeyInfo
+    from dsh.settings.keys import KeyInfo
 
 EVENT_PAGE: Final = 5000
 Ask = Callable[..., Awaitable[Any]]
@@ -92,7 +92,7 @@ class RemoteProcess:
 
     def settings(self) -> list[SettingLine]:
         """Every setting that is known without the daemon. Blocking."""
-        from dsh.loader.keys import keys_of
+        from dsh.settings.keys import keys_of
         from dsh.settings.offline import schema_of
 
         infos: dict[str, KeyInfo] = {}

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dsh.cordis.fields import CREDENTIAL_NAME
+from dsh.loader import names
+from dsh.loader.yamlio import JSON_EXPR_KEY
 
-from . import names
-from .plugin_schemas import GROUP_NAMES, KnownPlugin
-from .yamlio import JSON_EXPR_KEY
+from .known_plugins import GROUP_NAMES, KnownPlugin
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 

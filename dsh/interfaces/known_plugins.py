@@ -10,10 +10,10 @@ from typing import Any
 
 from dsh.cordis import CordisError, HarnessError, resolve_plugin
 from dsh.cordis.records import record
+from dsh.loader import names
+from dsh.loader.include import IncludeConfig
+from dsh.loader.resolve import ENTRY_POINTS, load, resolve
 
-from . import names
-from .include import IncludeConfig
-from .resolve import ENTRY_POINTS, load, resolve
 from .service_graph import provided_names
 
 _NAME_FIRST = re.compile(r"^(?:(?:the )?(?:row|plugin) )?`[\w-]+`(?:, the service `\w+`)?: ", re.I)

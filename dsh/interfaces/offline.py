@@ -10,20 +10,20 @@ from typing import Any
 
 from dsh.cordis import ConfigModel, Context, plugin
 from dsh.cordis.schema import REDACTED, ConfigError
+from dsh.loader.expr import ExprError, names_read
+from dsh.loader.expr_names import language_names, unknown_name
+from dsh.loader.include import IncludeConfig, included
+from dsh.loader.operations import PROGRAM
+from dsh.loader.patches import Composition, Origin
+from dsh.loader.problems import LoadError, Problem
+from dsh.loader.raw_rows import walk_rows
+from dsh.loader.row_checks import SECRET_KEY, check_config, find_plugin, issue_problem, row_problem, unknown_keys
+from dsh.loader.rows import Row
+from dsh.loader.sources import Reading, Source
+from dsh.loader.yamlio import dump_yaml, expressions_in
 
-from .expr import ExprError, names_read
-from .expr_names import language_names, unknown_name
-from .include import IncludeConfig, included
-from .operations import PROGRAM
-from .patches import Composition, Origin
-from .plugin_schemas import providers_of
-from .problems import LoadError, Problem
-from .raw_rows import walk_rows
-from .row_checks import SECRET_KEY, check_config, find_plugin, issue_problem, row_problem, unknown_keys
-from .rows import Row
+from .known_plugins import providers_of
 from .service_graph import LAUNCHER_SERVICES, RowServices, ServiceGraph, provided_names
-from .sources import Reading, Source
-from .yamlio import dump_yaml, expressions_in
 
 # --- show -----------------------------------------------------------------------------------------------------------
 

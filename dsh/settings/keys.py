@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dsh.cordis.records import record
-
-if TYPE_CHECKING:
-    from .rows import Row
-    from .sources import Source
 
 EACH: Final = "*"
 """Stands in a path for any key of a mapping; an item of a list is written `[]`."""
@@ -55,34 +51,6 @@ class KeyInfo:
     def is_place(self) -> bool:
         """Whether the path is one of a composition; otherwise it goes through any item of a list or mapping."""
         return "[]" not in self.path and EACH not in self.path.split(".")
-
-
-def known_keys(source: Source) -> list[KeyInfo]:
-    """Every key of the rows of a composition, those of included files too; their plugins are imported, not started.
-
-    A row whose plugin is not found has none. Raises `LoadError` when the composition cannot be read.
-    """
-    from .include import walk_composition
-
-    found: list[KeyInfo] = []
-    for tree, row in walk_composition(source):
-        declared = declared_config(tree, row)
-        found += keys_of(declared, tree.prefix + row.id, row.name)
-    return found
-
-
-def declared_config(tree: Source, row: Row) -> Any:
-    """What the plugin of a row says of its config; `None` for a group, and when there is no such plugin."""
-    from .include import IncludeConfig
-    from .names import is_include
-    from .row_checks import find_plugin
-
-    if row.is_group:
-        return None
-    if is_include(row.name):
-        return IncludeConfig
-    spec = find_plugin(tree, row, None).spec
-    return None if spec is None else spec.Config
 
 
 def keys_of(declared: Any, row: str = "", plugin: str | None = None) -> list[KeyInfo]:

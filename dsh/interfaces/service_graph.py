@@ -10,9 +10,8 @@ from types import ModuleType
 from typing import Final
 
 from dsh.cordis.inspection import rings
-
-from .rows import Row
-from .sources import Source
+from dsh.loader.rows import Row
+from dsh.loader.sources import Source
 
 LAUNCHER_SERVICES: Final = frozenset(
     {"events", "registry", "logger", "timer", "loader", "cmdlineArgs", "appExit", "launchEnvironment", "dshHomePath"}
