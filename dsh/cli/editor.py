@@ -34,6 +34,9 @@ def edit_text(name: str, data: bytes, accept: Callable[[bytes], list[str]], save
         except OSError as error:
             shutil.rmtree(folder)
             fail(f"the editor {command[0]} cannot be started: {error.strerror}; set $VISUAL or $EDITOR")
+        except (KeyboardInterrupt, SystemExit):  # Ctrl-C, while an editor outside of this terminal is open
+            tell(f"nothing was changed; your text is in {copy}")
+            raise
         try:
             edited = copy.read_bytes()
         except OSError as error:
@@ -67,7 +70,10 @@ def _again() -> bool:
 
 def _editor() -> list[str]:
     for name in ("VISUAL", "EDITOR"):
-        words = shlex.split(os.environ.get(name, ""))
+        try:
+            words = shlex.split(os.environ.get(name, ""))
+        except ValueError as error:
+            fail(f"${name} is no command: {error}")
         if words:
             return words
     found = next((path for each in _EDITORS if (path := shutil.which(each))), None)

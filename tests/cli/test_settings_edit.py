@@ -10,6 +10,12 @@ import pytest
 from tests.cli.kit import Place
 
 GOOD = "# mine\nagent-loop: {maxParallelToolCalls: 3}\n"
+BREAK_OFF = f"""\
+file.write_text({GOOD!r})
+import os, signal, time
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(60)"""
+"""What an editor does that saves, and during which Ctrl-C is pressed."""
 
 
 @pytest.fixture
@@ -120,3 +126,13 @@ async def test_each_value_is_listed_with_the_line_that_says_it(place: Place) -> 
     assert (unset["value"], unset["layer"], unset["place"]) == (None, "default", None)
     table = (await place.dsh("settings", "list")).out
     assert "user, $DSH_HOME/settings.yaml:3\n" in table and "row, cordis.yml:4\n" in table
+
+
+async def test_an_editor_that_is_no_command_or_is_broken_off_is_said_and_loses_nothing(place: Place) -> None:
+    done = await place.dsh("settings", "edit", env={"VISUAL": "", "EDITOR": "vi 'half"})
+    assert (done.code, done.err) == (1, "dsh: $EDITOR is no command: No closing quotation\n")
+    done = await place.dsh("settings", "edit", env=editor(place, GOOD, also=BREAK_OFF))
+    assert done.code == 130 and not (place.home / "settings.yaml").exists()
+    told = next(line for line in done.err.splitlines() if "your text is in" in line)
+    kept = Path(told.removeprefix("dsh: nothing was changed; your text is in "))
+    assert kept.read_text() == GOOD
