@@ -233,7 +233,7 @@ class PromptApp:
                 return
             self.buffer.append_to_history()
             self.buffer.reset()
-            self._entered(text)
+            self._entered(printable(text))  # control characters can be typed, too, behind Ctrl-Q
 
         @keys.add("enter", filter=chosen & ~is_searching)
         def take(event: KeyPressEvent) -> None:
@@ -266,6 +266,10 @@ class PromptApp:
             answered = self._line.interrupted()
             if had_text and not answered:
                 self.buffer.reset()
+
+        @keys.add("c-z")
+        def nothing(event: KeyPressEvent) -> None:
+            """Agents go on while one looks elsewhere: there is nothing to suspend."""
 
         @keys.add("c-d", filter=empty)
         def end(event: KeyPressEvent) -> None:

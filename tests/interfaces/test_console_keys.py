@@ -85,6 +85,15 @@ async def test_a_pasted_text_is_only_text(place: Place) -> None:
     assert prompts(place) == ["first\nsecond[2Jthird\nfourth\t@"]
 
 
+async def test_control_characters_that_are_typed_are_sent_to_nobody(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.stands("\n>")
+        terminal.type("one\x1atwo\x11\x07three\r")
+        await terminal.stands("You said: onetwothree")
+        await leaves(terminal)
+    assert prompts(place) == ["onetwothree"]
+
+
 async def test_a_large_paste_is_taken_whole(place: Place) -> None:
     text = "\n".join(f"line {number} of a log" for number in range(4000))
     async with console(place) as terminal:
