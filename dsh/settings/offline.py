@@ -78,8 +78,9 @@ def validate_offline(ns: str, section: Mapping[str, Any], base: Mapping[str, Any
         raise SettingsError(f'settings section "{ns}": the name must match [a-z][a-z0-9-]*', "SETTINGS_INVALID")
     schema = schema_of(ns)
     if schema is None:
-        known = ", ".join(sorted(SECTIONS))
-        return [f"section {ns} is not a built-in one and is stored unchecked (built-in: {known})"]
+        near = nearest(ns, SECTIONS)
+        hint = meant(near) if near else f" (built-in: {', '.join(sorted(SECTIONS))})"
+        return [f"section {ns} is not a built-in one and is stored unchecked{hint}"]
     issues, warnings = _issues(schema, section, base)
     if issues:
         problems = "; ".join(f"{ns}.{path}: {text}" if path else text for path, text in issues)

@@ -28,3 +28,10 @@ def test_a_refused_section_is_shown_without_its_secrets(tmp_path: Path, monkeypa
         values = offline.OfflineSettings(resolve_home(tmp_path)).values()
         assert f"vault.size={size}" in [f"{each.key}={each.value}" for each in values]
         assert "sk-secret" not in repr(values)
+
+
+def test_a_misspelt_section_gets_the_nearest_one() -> None:
+    assert offline.validate_offline("agent-lop", {}) == [
+        'section agent-lop is not a built-in one and is stored unchecked; did you mean "agent-loop"?'
+    ]
+    assert "(built-in: agent-default-model, " in offline.validate_offline("ui-theme", {})[0]
