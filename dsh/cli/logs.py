@@ -72,3 +72,8 @@ def configure(*, verbosity: int, form: str) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+
+
+def shows_tracebacks() -> bool:
+    """Whether this process was asked for all that there is to say (``-vv``)."""
+    return logging.getLogger("dsh").isEnabledFor(logging.DEBUG)

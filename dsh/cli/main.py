@@ -185,6 +185,15 @@ def main() -> None:
     except BrokenPipeError:  # the reader left; nothing more can be said there
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)
+    except OSError as error:  # what no command expects: a full disk, a folder that was removed
+        from dsh.cli.logs import shows_tracebacks
+        from dsh.cli.output import explain, tell
+
+        if shows_tracebacks():
+            raise
+        tell(explain(error))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what standard output did not take is not tried again
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -31,6 +32,22 @@ def tell(text: str) -> None:
     from dsh.interfaces.terminal_text import printable
 
     typer.echo(f"dsh: {printable(text)}", err=True)
+
+
+def explain(error: OSError) -> str:
+    """One sentence on what the system refused: the file and the reason."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {reason}"
+    try:
+        os.getcwd()
+    except OSError:
+        return "the folder that this command was started in was removed; go to another one"
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    printing = where is not None and where.tb_frame.f_code is typer.echo.__code__
+    return f"standard output cannot be written: {reason}" if printing else reason
 
 
 def read_stdin() -> str:

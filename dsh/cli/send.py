@@ -38,6 +38,8 @@ def send(
         text = read_stdin()
     if not text.strip():
         fail("the prompt is empty", 2)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        fail("the prompt is no UTF-8 text", 2)
     with control_errors():
         home = home_folder()
         target = find_agent(home, agent)

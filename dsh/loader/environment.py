@@ -145,11 +145,9 @@ def load_launch_environment(
 
 
 def _read(path: Path, shown: str, warnings: list[str]) -> dict[str, str]:
-    if path.is_dir():  # a virtual environment is often called .env
-        return {}
     try:
         parsed = parse_dotenv(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):  # a virtual environment is often called .env
         return {}
     except UnicodeDecodeError:
         warnings.append(f"{shown} is not UTF-8 text, ignored")

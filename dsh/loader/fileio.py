@@ -57,10 +57,10 @@ def try_lock(path: Path) -> bool:
         raise
     try:
         os.write(descriptor, f"{os.getpid()}\n".encode())
-    except BaseException:
+    except OSError as error:
         os.close(descriptor)
         unlock(path)
-        raise
+        raise OSError(error.errno, error.strerror, str(lock)) from error
     os.close(descriptor)
     return True
 

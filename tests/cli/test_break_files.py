@@ -114,3 +114,11 @@ async def test_a_folder_whose_name_is_no_text_is_followed_too(place: Place) -> N
         assert (await daemon.config("applied"))["rows"] == ["bash"]
         daemon.signal(signal.SIGTERM)
         assert await daemon.finish() == 0
+
+
+@FULL
+@pytest.mark.parametrize("arguments", [("ps",), ("sessions", "list"), ("--help",)], ids=str)
+async def test_a_list_that_cannot_be_written_is_one_sentence(place: Place, arguments: tuple[str, ...]) -> None:
+    done = await shell(place, ">/dev/full", *arguments)
+    assert (done.code, done.err) == (1, "dsh: standard output cannot be written: No space left on device\n")
+    assert "Traceback" in (await shell(place, ">/dev/full", "-vv", "ps")).err

@@ -89,6 +89,8 @@ async def test_bytes_that_are_no_text_are_a_usage_error(place: Place) -> None:
             )  # fmt: skip
             out, err = await asyncio.wait_for(process.communicate(b"\xff\xfe bad"), 40)
             assert (process.returncode, out, err) == (2, b"", b"dsh: standard input is no UTF-8 text\n")
+        sent = await place.dsh("send", "main", "bad \udcff")
+        assert (sent.code, sent.err) == (2, "dsh: the prompt is no UTF-8 text\n")
         assert await control.log() == []
 
 
