@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dsh.models.mock_server import MockLlmServer
 from dsh.loader.environment import load_launch_environment
 from dsh.loader.home import resolve_home
+from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import PYTHON, TIMEOUT, Place
 
 NOWHERE = ("--set", "session-persistence-jsonl.root=/dev/null/sessions")
