@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dsh.loader.home import resolve_home
+from dsh.models.local_pull import model_file
 from tests.cli.compositions import SPINE
 from tests.cli.kit import TIMEOUT, Place
 
@@ -81,3 +83,17 @@ async def test_a_composition_without_models_or_one_that_does_not_start_says_so(p
     place.write("cordis.yml", "- {id: x, name: ./gone.py}\n")
     broken = await place.dsh("models")
     assert broken.code == 1 and "cordis.yml:1" in broken.err and "Traceback" not in broken.err
+
+
+async def test_a_profile_without_the_local_route_does_not_advise_to_fetch_the_model_that_is_here(
+    tmp_path: Path,
+) -> None:
+    place = Place.make(tmp_path)
+    before = await place.dsh("--profile", "headless", "exec", "hi")
+    assert before.code == 1 and "`dsh local pull`" in before.err
+    model = model_file(resolve_home(str(place.home), {}))
+    model.parent.mkdir(parents=True)
+    model.touch()
+    done = await place.dsh("--profile", "headless", "exec", "hi")
+    assert done.code == 1 and "MISSING_CREDENTIAL" in done.err
+    assert "`dsh local pull`" not in done.err and "use the local model, which is here" in done.err

@@ -27,6 +27,7 @@ from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, OPTIONAL_FIELDS, C
 from dsh.models.deepseek.history import EncodedHistory
 from dsh.models.deepseek.request import request_body, text_size
 from dsh.models.deepseek.response import CompletionReader, in_band_error, malformed
+from dsh.models.local_pull import model_file
 from dsh.settings.service import Credentials
 
 ROUTE = "deepseek-official"
@@ -86,7 +87,7 @@ class DeepSeekAdapter(Adapter):
             configured = bool(self._environment(config.api_key_env))
         if configured or _needs_no_key(self._base_url(config)):
             return None
-        return _missing_key(config.api_key_env)
+        return self._missing_key(config.api_key_env)
 
     def stream(self, request: LlmRequest) -> AsyncIterator[StreamChunk]:
         return self._attempt(self._read(), request)
@@ -161,11 +162,20 @@ class DeepSeekAdapter(Adapter):
         if not key:
             if _needs_no_key(base_url):
                 return None
-            raise LlmError.of("MISSING_CREDENTIAL", _missing_key(config.api_key_env))
+            raise LlmError.of("MISSING_CREDENTIAL", self._missing_key(config.api_key_env))
         if not _KEY.fullmatch(key):
             text = f"the value of {config.api_key_env} is no API key: it holds characters no key can have"
             raise LlmError.of("INVALID_CREDENTIAL", text)
         return key
+
+    def _missing_key(self, name: str) -> str:
+        local = "fetch a small local model with `dsh local pull`"
+        if model_file(home_of(self._ctx)).is_file():
+            local = "use the local model, which is here, in a composition with the row llm-local, such as that of `dsh init`"
+        return (
+            f"no key for DeepSeek: {name} is not set. Store one with `dsh credentials set {name}` (or export it); "
+            f"or {local}; or set baseURL of the llm-deepseek row to a local server, such as http://127.0.0.1:8080/v1"
+        )
 
     async def _headers(self, config: Config, base_url: str, key: str | None, request: LlmRequest) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream", "User-Agent": USER_AGENT}
@@ -320,11 +330,3 @@ def _model_info(config: Config, provider: str, model_id: str) -> ModelInfo:
 def _needs_no_key(base_url: str) -> bool:
     """A server on this machine is usually one's own and asks for no key."""
     return urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
-
-
-def _missing_key(name: str) -> str:
-    return (
-        f"no key for DeepSeek: {name} is not set. Store one with `dsh credentials set {name}` (or export it); "
-        "or fetch a small local model with `dsh local pull`; "
-        "or set baseURL of the llm-deepseek row to a local server, such as http://127.0.0.1:8080/v1"
-    )
