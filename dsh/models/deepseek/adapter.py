@@ -171,7 +171,9 @@ class DeepSeekAdapter(Adapter):
     def _missing_key(self, name: str) -> str:
         local = "fetch a small local model with `dsh local pull`"
         if model_file(home_of(self._ctx)).is_file():
-            local = "use the local model, which is here, in a composition with the row llm-local, such as that of `dsh init`"
+            local = (
+                "use the local model, which is here, with a composition that has a row llm-local, as `dsh init` makes"
+            )
         return (
             f"no key for DeepSeek: {name} is not set. Store one with `dsh credentials set {name}` (or export it); "
             f"or {local}; or set baseURL of the llm-deepseek row to a local server, such as http://127.0.0.1:8080/v1"
