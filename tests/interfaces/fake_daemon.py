@@ -26,8 +26,8 @@ def turn(message_id: str, text: str, words: int = 10) -> list[dict[str, Any]]:
     chunk = {"type": "text-delta", "text": "w "}
     events: list[tuple[str, Any]] = [
         ("agent/inbox/spliced", {"target": "next-turn", "start": 0, "inserted": [{"id": message_id}]}),
-        ("agent/inbox/spliced", {"target": "next-turn", "start": 0, "removedCount": 1, "inserted": []}),
         ("turn/start", {"turn": 1}),
+        ("agent/inbox/spliced", {"target": "next-turn", "start": 0, "removedCount": 1, "inserted": []}),
         ("user/message", {"id": message_id, "source": {"kind": "user"}, "content": [{"type": "text", "text": text}]}),
         *[("assistant/chunk", {"chunk": chunk})] * words,
         ("assistant/message", {"message": {"content": [{"type": "text", "text": "w " * words}]}}),
