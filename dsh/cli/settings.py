@@ -57,7 +57,11 @@ def get(key: Key, as_json: AsJson = False) -> None:
 
 
 @app.command("set")
-def set_(key: Key, value: Annotated[str, typer.Argument(help="The value, written as in cordis.yml.")]) -> None:
+def set_(
+    key: Key,
+    value: Annotated[str, typer.Argument(help="The value, written as in cordis.yml.")],
+    force: Annotated[bool, typer.Option("--force", help="Store a key that its section does not know.")] = False,
+) -> None:
     """Store one value; a refused one changes nothing."""
     if _SECRET.search(key):
         fail(f"{key}: keys and passwords do not belong into settings; store one with `dsh credentials set NAME`")
@@ -68,7 +72,7 @@ def set_(key: Key, value: Annotated[str, typer.Argument(help="The value, written
     except YamlError as error:
         fail(f"{key}: {error.reason}")
     document = _document()
-    for warning in _guarded(lambda: document.set(key, parsed)):
+    for warning in _guarded(lambda: document.set(key, parsed, known_only=not force)):
         tell(warning)
     typer.echo(f"{key} = {_shown(parsed)} ({document.shown})")
 

@@ -226,18 +226,18 @@ class OfflineSettings:
             at = at.get(part) if isinstance(at, Mapping) else None
         return thaw(at)
 
-    def set(self, key: str, value: Any) -> list[str]:
+    def set(self, key: str, value: Any, *, known_only: bool = False) -> list[str]:
         """Store a value under a dotted key; returns warnings. A refused value changes no byte.
 
-        Raises SettingsError, DocumentError, LockTimeoutError.
+        known_only: refuse a key that its section does not know. Raises SettingsError, DocumentError, LockTimeoutError.
         """
-        return self._change(key, {"op": "set", "value": value})
+        return self._change(key, {"op": "set", "value": value}, known_only)
 
     def unset(self, key: str) -> list[str]:
         """Forget the user's value under a dotted key; what is not there is no error."""
         return self._change(key, {"op": "unset"})
 
-    def _change(self, key: str, operation: JsonObject) -> list[str]:
+    def _change(self, key: str, operation: JsonObject, known_only: bool = False) -> list[str]:
         ns, path = split_key(key)
         operation = check_data(ns, {**operation, "path": list(path)}, "the value")
         if not path and operation["op"] == "set" and not isinstance(operation["value"], dict):
@@ -248,10 +248,22 @@ class OfflineSettings:
             section = operated(sections.get(ns, {}), [operation])
             # Taking something away must work even when what remains is refused.
             warnings = [] if operation["op"] == "unset" else validate_offline(ns, section)
+            if known_only:
+                _refuse_unknown(ns, tuple(path), section)
             intended = with_section(sections, ns, section)
             if intended != sections:
                 self._document.write(self._document.edited(text, intended))
         return warnings
+
+
+def _refuse_unknown(ns: str, path: tuple[str, ...], section: Mapping[str, Any]) -> None:
+    """Refuse what is set at `path` if the section does not know it. Raises SettingsError."""
+    schema = schema_of(ns)
+    for issue in _issues(schema, section, None)[1] if schema is not None else ():
+        keys = getattr(issue, "keys", ())
+        shorter = min(len(keys), len(path))
+        if issue[1].startswith("unknown key") and keys[:shorter] == path[:shorter]:
+            raise SettingsError(f"{path_text((ns, *keys))}: {issue[1]}", "SETTINGS_UNKNOWN_KEY")
 
 
 def split_key(key: str) -> tuple[str, Sequence[str]]:

@@ -136,3 +136,15 @@ async def test_an_editor_that_is_no_command_or_is_broken_off_is_said_and_loses_n
     told = next(line for line in done.err.splitlines() if "your text is in" in line)
     kept = Path(told.removeprefix("dsh: nothing was changed; your text is in "))
     assert kept.read_text() == GOOD
+
+
+async def test_a_key_that_its_section_does_not_know_is_refused_unless_forced(place: Place) -> None:
+    document = place.home / "settings.yaml"
+    refused = await place.dsh("settings", "set", "agent-loop.maxParalelToolCalls", "1")
+    text = 'dsh: agent-loop.maxParalelToolCalls: unknown key; did you mean "maxParallelToolCalls"?'
+    assert (refused.code, refused.err.splitlines()[0]) == (1, text) and not document.exists()
+    forced = await place.dsh("settings", "set", "--force", "agent-loop.maxParalelToolCalls", "1")
+    assert forced.code == 0 and "unknown key" in forced.err and document.exists()
+    assert (await place.dsh("settings", "set", "agent-loop.maxParallelToolCalls", "2")).code == 0, "the other is old"
+    elsewhere = await place.dsh("settings", "set", "clock.timezone", "UTC")
+    assert elsewhere.code == 0 and "is not a built-in one and is stored unchecked" in elsewhere.err
