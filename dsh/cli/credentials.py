@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, print_table
+from dsh.cli.output import fail, print_table, read_stdin
 
 app = typer.Typer(
     rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="Keys by name; values are never printed."
@@ -31,8 +31,9 @@ def list_credentials() -> None:
 @app.command("set")
 def set_(name: Name) -> None:
     """Store a value: asked for without echo, or read from standard input."""
-    value = typer.prompt(f"Value of {name}", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
-    value = value.strip()
+    value = (typer.prompt(f"Value of {name}", hide_input=True) if sys.stdin.isatty() else read_stdin()).strip()
+    if "\n" in value:
+        fail("the value has several lines; nothing was stored", 2)
     if not value:
         fail("the value is empty; nothing was stored", 2)
     _with_credentials(lambda credentials: credentials.set(name, value))

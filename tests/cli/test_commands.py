@@ -166,6 +166,13 @@ async def test_settings_take_effect_over_the_row_at_the_next_start(place: Place)
     assert "demo reply" in done.out and server.bodies == []
 
 
+async def test_a_value_of_several_lines_is_refused_and_its_first_one_not_kept(place: Place) -> None:
+    done = await place.dsh("credentials", "set", "A", stdin="a\nb\n")
+    assert (done.code, done.err) == (2, "dsh: the value has several lines; nothing was stored\n")
+    assert not (place.home / ".credentials.yaml").exists()
+    assert (await place.dsh("credentials", "set", "A", stdin=" a \n\n")).code == 0
+
+
 async def test_a_stored_key_is_used_never_shown_and_owner_only(place: Place) -> None:
     stored = await place.dsh("credentials", "set", "DEEPSEEK_API_KEY", stdin="sk-stored-secret\n")
     assert stored.code == 0 and "sk-stored" not in stored.out
