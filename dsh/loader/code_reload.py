@@ -20,7 +20,9 @@ from dsh.cordis import CordisError, HarnessError, resolve_plugin
 from dsh.cordis.records import record
 from dsh.loader.generations import ModuleSwap, drop_stale_bytecode, source_of
 from dsh.loader.graph import ImportGraph, ModuleSource, closure, digest_of, reversed_edges
+from dsh.loader.problems import LoadError, unreadable
 from dsh.loader.resolve import LOCAL_PACKAGE, PluginImportError, Target, load, show_path
+from dsh.loader.row_checks import row_problem
 
 FRAMEWORK = ("dsh.cordis", "dsh.loader", "dsh.cli")
 """Packages that run the plugins; with all they import they cannot be exchanged under a running process."""
@@ -224,7 +226,10 @@ class CodeReloader:
             found = {}
             for row in affected:
                 assert row.target is not None
-                plugin = found[row] = load(row.target)
+                try:
+                    plugin = found[row] = load(row.target)
+                except PluginImportError as error:
+                    raise _lost_file(row, error.__cause__) or error from error.__cause__
                 try:
                     resolve_plugin(plugin)
                 except CordisError as error:
@@ -235,6 +240,15 @@ class CodeReloader:
             return swap.run(load_all)
         except PluginImportError as error:
             raise ReloadError(f"{error}{code_frame(error.file, error.line)}") from error
+
+
+def _lost_file(row: Any, cause: BaseException | None) -> LoadError | None:
+    """What to say of a row whose own file is not there any more, or cannot be read."""
+    path = row.target.path
+    if path is None or not isinstance(cause, OSError) or cause.filename is None or Path(cause.filename) != path:
+        return None
+    text = f"{show_path(path)}: {unreadable(cause, '').message}"
+    return LoadError([row_problem(row.tree.source, row.row, text, "import", ("name",), error=cause)])
 
 
 def code_frame(file: str | None, line: int | None, around: int = 2) -> str:

@@ -417,3 +417,17 @@ async def test_f32b_a_row_toggled_a_hundred_times_leaves_nothing_behind(project:
             if first is None:
                 first = await run.quiet_census()
         assert await run.quiet_census() == first
+
+
+async def test_a_plugin_file_that_was_removed_is_reported_with_the_line_of_its_row(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = project.plugin("one")
+    project.rows("- {id: one, name: ./plugins/one.py}\n")
+    async with running(project) as run:
+        fiber = run.fiber("one")
+        os.unlink(file)
+        await run.until(lambda: "was not taken over" in caplog.text)
+        assert 'cordis.yml:4: row "one", key name: ' in caplog.text
+        assert "one.py: the file does not exist" in caplog.text and "generations.py" not in caplog.text
+        assert run.fiber("one") is fiber and fiber.is_active
