@@ -25,7 +25,7 @@ from dsh.loader.problems import COMMAND_LINE, LoadError, Problem
 from dsh.loader.resolve import show_path
 from dsh.loader.rows import ROW_KEYS, Row
 from dsh.loader.sources import Source
-from dsh.loader.writeback import FileChangedError, decoded, read_bytes, replace_file, rewritten
+from dsh.loader.writeback import FileChangedError, WriteBackError, decoded, read_bytes, replace_file, rewritten
 from dsh.loader.yamlio import Mark, YamlMap, detach, find_mark
 
 Layer = Literal["file", "user", "patch", "arguments", "program", "default"]
@@ -97,6 +97,7 @@ class Draft:
         """The new text of each edited file."""
         self.warnings: list[str] = []
         self._before: dict[Path, bytes | None] = {}
+        self._written: list[Path] = []
 
     # --- looking
 
@@ -212,16 +213,22 @@ class Draft:
     # --- writing
 
     def write(self) -> None:
-        """Put the new texts in place. Raises `FileChangedError` when somebody saved a file since it was read here,
-        `WriteBackError` when it cannot be written."""
+        """Put the new texts in place, all of them or none. Raises `FileChangedError` when somebody saved a file since
+        it was read here, `WriteBackError` when it cannot be written."""
         for path, text in self.texts.items():
-            replace_file(path, self._before[path], text.encode())
+            try:
+                replace_file(path, self._before[path], text.encode())
+            except WriteBackError:
+                self.take_back()
+                raise
+            self._written.append(path)
 
     def take_back(self) -> None:
         """Put back what stood in the files before `write`; a file that somebody saved since stays as it is."""
-        for path, text in self.texts.items():
+        while self._written:
+            path = self._written.pop()
             with suppress(FileChangedError):
-                replace_file(path, text.encode(), self._before[path])
+                replace_file(path, self.texts[path].encode(), self._before[path])
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

@@ -168,6 +168,21 @@ async def test_b06e_a_save_by_somebody_else_between_reading_and_writing_is_not_l
     assert text(place) == "theirs"
 
 
+async def test_of_an_edit_of_several_files_all_are_written_or_none(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.work)
+    place.write("cordis.patch.yml", patch := "- {id: a, config: {size: 2}}\n")
+    draft = Draft(make_source("cordis.yml"))
+    draft.set("a.disabled", True)
+    draft.set("a.size", 5)
+    assert [path.name for path in draft.texts] == ["cordis.yml", "cordis.patch.yml"]
+    place.write("cordis.patch.yml", patch + "# theirs\n")
+    with pytest.raises(FileChangedError):
+        draft.write()
+    assert (text(place), text(place, "cordis.patch.yml")) == (ROWS, patch + "# theirs\n")
+
+
 async def test_what_is_not_a_file_of_ones_own_is_not_edited(tmp_path: Path) -> None:
     place = Place.make(tmp_path)
     for arguments in (["set", "llm.x", "1"], ["unset", "llm.x"], ["edit"]):
