@@ -178,6 +178,13 @@ class CodeReloader:
         addresses = tuple(sorted(row.address for row in affected))
         return Reloaded(addresses, tuple(sorted(modules)), self.generation)
 
+    def taken_back(self, survey: Survey) -> set[str]:
+        """The modules whose refused code is no more: what runs is what their files say. Told once."""
+        if survey.changed:
+            return set()
+        names, self._refused = set(self._refused), {}
+        return names
+
     def framework(self, survey: Survey) -> set[str]:
         """The changed modules that only a restart can exchange."""
 

@@ -14,6 +14,7 @@ from dsh.loader.watch import Watch
 
 Refresh = Callable[[], Awaitable[object]]
 Failed = Callable[[Path, Exception], Awaitable[None]]
+Mended = Callable[[Path], None]
 
 _UNREAD = "unread"
 
@@ -21,7 +22,8 @@ _UNREAD = "unread"
 class ConfigFile:
     """The files of one config and the call that takes a change of them over.
 
-    A refresh is a task of `owner`, which ends with it.
+    A refresh is a task of `owner`, which ends with it. `mended` hears of a refresh that works again after one that
+    failed and does not say (by returning True) that it applied something.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class ConfigFile:
         refresh: Refresh,
         owner: Context,
         failed: Failed,
+        mended: Mended,
         known: Mapping[Path, str | None] | None = None,
     ) -> None:
         self.paths = tuple(Path(os.path.abspath(path)) for path in paths)
@@ -37,6 +40,7 @@ class ConfigFile:
         self._refresh = refresh
         self._owner = owner
         self._failed = failed
+        self._mended = mended
         self._digests: dict[Path, str | None] = dict.fromkeys(self.paths, _UNREAD)
         for path, text in (known or {}).items():
             self._digests[path] = None if text is None else digest_of(text)
@@ -87,8 +91,10 @@ class ConfigFile:
         if self._closed or not (changed or forced) or (first and absent and not forced):
             return
         try:
-            await self._refresh()
-            self.failing = False
+            applied = await self._refresh()
+            mended, self.failing = self.failing, False
+            if mended and applied is not True:  # else the refresh tells of it
+                self._mended((changed or self.paths)[0])
         except Exception as error:
             self.failing = True
             said, self._said = self._said, str(error)
@@ -105,9 +111,10 @@ class ConfigFile:
 class ConfigWatches:
     """All watched configs of one `Watch`."""
 
-    def __init__(self, watch: Watch, failed: Failed) -> None:
+    def __init__(self, watch: Watch, failed: Failed, mended: Mended) -> None:
         self._watch = watch
         self._failed = failed
+        self._mended = mended
         self._configs: dict[ConfigFile, list[Callable[[], None]]] = {}
 
     def add(
@@ -118,7 +125,7 @@ class ConfigWatches:
         known: Mapping[Path, str | None] | None = None,
     ) -> ConfigFile:
         """Watch a config and refresh it once now if it exists, unless the texts are those of `known`."""
-        config = ConfigFile(paths, refresh, owner, self._failed, known)
+        config = ConfigFile(paths, refresh, owner, self._failed, self._mended, known)
         self._configs[config] = [self._watch.add_file(path) for path in config.paths]
         config.wake()
         return config

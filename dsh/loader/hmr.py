@@ -89,7 +89,7 @@ class Hmr(Service, name="hmr"):
         base = ctx.base_dir if config.base is None else ctx.base_dir / config.base
         self._base = Path(os.path.abspath(base))
         self._watch = Watch(self._changed, say=self._say, debounce=config.debounce / 1000, begin=self._begin)
-        self._configs = ConfigWatches(self._watch, self._config_failed)
+        self._configs = ConfigWatches(self._watch, self._config_failed, self._mended)
         self._trees: dict[Tree, ConfigFile] = {}
         self._roots = [Path(os.path.realpath(self._base / root)) for root in config.root]
         self._skipped: dict[Path, bool] = {}
@@ -206,6 +206,11 @@ class Hmr(Service, name="hmr"):
             self.ctx.logger.error("%s was not taken over: %s", show_path(path), error_chain(error))
         await self._tell_failure(str(path), error)
 
+    def _mended(self, path: str | os.PathLike[str]) -> None:
+        """What was refused was put back to what runs: say that it is over, though no row changed."""
+        if not self._closed and self._loader.ctx.fiber.is_active:
+            self.ctx.emit(TreeRefreshed(path=show_path(path), rows=()))
+
     async def _tell_failure(self, path: str, error: Exception) -> None:
         try:
             await self.ctx.parallel(HmrConfigUpdateFailed(path=path, error=error))
@@ -281,6 +286,8 @@ class Hmr(Service, name="hmr"):
         forgotten = self._code.forget(survey, loose)
         self._ask_for_restart(survey, (stuck | loose) - forgotten)
         changed = survey.without(stuck | loose)
+        if put_back := sorted(self._code.taken_back(changed) & changed.sources.keys()):
+            self._mended(changed.sources[put_back[0]].file)
         try:
             done = await self._code.reload(changed, rows, self._exchange)
         except (ReloadError, LoadError) as error:

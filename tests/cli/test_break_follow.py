@@ -76,3 +76,19 @@ async def test_a_prompt_is_given_once_however_often_its_agent_is_restarted(place
             assert await daemon.finish() == 1
         assert len(server.requests) == 1
     assert daemon.lines[-1]["type"] == "result" and daemon.lines[-1]["reason"] == "disposed"
+
+
+async def test_a_mistake_that_was_put_back_to_what_runs_is_said_to_be_over(place: Place) -> None:
+    plugin = place.work / "plugins" / "hello.py"
+    plugin.write_text("name = 'hello'\n\n\ndef apply(ctx):\n    pass\n")
+    file = place.work / "cordis.yml"
+    file.write_text(file.read_text("utf-8") + "- {id: hello, name: ./plugins/hello.py}\n", "utf-8")
+    async with place.daemon("cordis.yml") as daemon:
+        await daemon.ready()
+        for each in (file, plugin):
+            text = each.read_text("utf-8")
+            each.write_text(text + "\n- [", "utf-8")
+            await daemon.config("refused")
+            each.write_text(text, "utf-8")
+            over = await daemon.config("applied")
+            assert (over["path"], over["rows"]) == (str(each.relative_to(place.work)), [])
