@@ -1,11 +1,22 @@
-"""Parts of a composition's text, for showing one row or key of it."""
+"""The text of a running composition, and parts of it for showing one row or key."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
 from dsh.cordis.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from dsh.loader.sources import Reading
+    from dsh.loader.tree import Loader
+
+
+def running_rows(loader: Loader) -> Reading:
+    """What was read of the composition that runs, though its files say something else by now."""
+    source = loader.root_source
+    assert source is not None
+    return next((tree.reading for tree in loader.trees() if tree.source is source), None) or source.read()
 
 
 class NoSuchRowError(HarnessError):

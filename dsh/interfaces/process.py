@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,6 @@ class Process:
     def __init__(self, ctx: Context, loop: AgentLoop) -> None:
         self._ctx = ctx
         self._loop = loop
-        self._editing = asyncio.Lock()
 
     # -- agents ---------------------------------------------------------------------------------------------------
 
@@ -134,17 +132,15 @@ class Process:
             raise NotThereError(f"name a key of the section: {ns}.KEY")
         return service, ns, path
 
-    def _source(self) -> Any:
+    def config_text(self) -> str:
+        """The composed rows that run as YAML, without secrets."""
+        from .config_text import running_rows
+        from .offline import show
+
         loader = self._ctx.get("loader")
         if loader is None or loader.root_source is None:
             raise NotThereError("this run has no file")
-        return loader.root_source
-
-    def config_text(self) -> str:
-        """The composed rows as YAML, without secrets."""
-        from dsh.interfaces.offline import show
-
-        return show(self._source())[0]
+        return show(loader.root_source, reading=running_rows(loader))[0]
 
     def config_keys(self) -> list[SettingLine]:
         """The keys of the rows."""
@@ -160,8 +156,7 @@ class Process:
         loader = self._ctx.get("loader")
         if loader is None:
             raise NotThereError("this run has no file")
-        async with self._editing:
-            return await edit_config(loader, {key: value}, ())
+        return await edit_config(loader, {key: value}, ())
 
     def picture(self) -> Mapping[str, Any]:
         """See `control.picture`."""

@@ -6,6 +6,7 @@ Whoever watches files calls `refresh`; whoever reloads code calls `reload_rows`;
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -62,6 +63,8 @@ class Loader(Service, name="loader"):
         self._disposing: set[Fiber] = set()
         self._waiting = False
         self.writes = WriteQueue(self)
+        self.editing = asyncio.Lock()
+        """Held by whoever edits files and may put back what stood in them."""
         self.judged: set[Entry] = set()
         """Rows whose failures whoever is editing them reports."""
         self._said: set[str] = set()
@@ -348,13 +351,8 @@ class Loader(Service, name="loader"):
     def start(self, source: Source, reading: Reading | None = None) -> Entry:
         """Mount the root include on a source, as read before. Rows that fail are noted on their entries; nothing waits
         here."""
-        data = YamlMap(
-            {
-                "id": ROOT_INCLUDE,
-                "name": "cordis:include",
-                "config": {"path": str(source.path or source.folder / "rows.yml")},
-            }
-        )
+        config = {"path": str(source.path or source.folder / "rows.yml")}
+        data = YamlMap({"id": ROOT_INCLUDE, "name": "cordis:include", "config": config})
         self.root.source.program.append(Operation("create", ROOT_INCLUDE, data))
         plan = make_plan(self.root, self.root.source.read())
         commit(plan)

@@ -232,3 +232,12 @@ async def test_what_a_command_prints_after_ctrl_d_is_not_lost(place: Place) -> N
         (place.work / "go").touch()
         assert await terminal.ends() == 0
         assert "it is done" in terminal.screen()
+
+
+async def test_config_shows_what_runs_also_while_its_file_is_broken(place: Place) -> None:
+    async with console(place) as terminal:
+        await terminal.shows("\n>")
+        place.write("cordis.yml", "- {id: half\n")
+        terminal.type("/config default-model.provider\r")
+        await terminal.stands("\ndemo\n")
+        await quits(terminal)

@@ -37,6 +37,11 @@ async def edit_config(loader: Loader, wanted: Mapping[str, Any], unwanted: Seque
 
     One at a time: the next one would take what this one may still put back for the file as it is.
     """
+    async with loader.editing:
+        return await _edit_config(loader, wanted, unwanted)
+
+
+async def _edit_config(loader: Loader, wanted: Mapping[str, Any], unwanted: Sequence[str]) -> list[str]:
     own_file(loader)
     assert loader.root_source is not None
     source = loader.root_source

@@ -136,9 +136,11 @@ async def config(api: Api, request: Request) -> Response:
     from dsh.interfaces.offline import show
     from dsh.loader.raw_rows import identified_rows
 
+    from ..config_text import running_rows
+
     loader = api.service("loader")
     source = loader.root_source
-    running = next((tree.reading for tree in loader.trees() if tree.source is source), None) or source.read()
+    running = running_rows(loader)
     text, warnings = show(source, reading=running)
     files = [str(path) for path in source.files() if path.exists()]
     layers = {layer.name for layer in source.inline}
@@ -176,6 +178,5 @@ async def change_config(api: Api, request: Request) -> Response:
         raise ApiError(400, "BAD_REQUEST", 'send {"set": {"row.key": value}} or {"unset": ["row.key"]}')
     loader = api.service("loader")
     path = own_file(loader)
-    async with api.config_lock:
-        warnings = await edit_config(loader, wanted, [str(each) for each in unwanted])
+    warnings = await edit_config(loader, wanted, [str(each) for each in unwanted])
     return Response(body={"path": str(path), "warnings": warnings})

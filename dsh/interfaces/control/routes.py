@@ -5,7 +5,6 @@ One table for both sockets; a plugin adds rows of its own by ``control.serve(Rou
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,8 +102,6 @@ class Api:
         self.control = control
         self.feed = Feed(ctx)
         self.draining = False
-        self.config_lock = asyncio.Lock()
-        """Held while the composition's file is edited."""
 
     async def handle(self, request: Request) -> Answer:
         """Answer one request. Raises ApiError."""
