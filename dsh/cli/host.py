@@ -124,7 +124,6 @@ def _providers_of(service: str) -> list[str]:
 
 
 async def _main(launch: Launch, environment: Any, home: Any) -> int:
-    from dsh.interfaces.terminal_text import printable
     from dsh.loader.boot import BootError, BootUsageError, boot
     from dsh.loader.patches import Layer
 
@@ -166,7 +165,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     try:
         app = await _interruptible(starting.__aenter__(), signals)
     except BootError as error:
-        print(printable(str(error)), file=sys.stderr)
+        tell(str(error).removeprefix("dsh: "), failed=True)
         if launch.last_line is not None:
             launch.last_line.failed(error.code, str(error))
         return 2 if isinstance(error, BootUsageError) else 1

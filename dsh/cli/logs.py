@@ -10,10 +10,14 @@ _LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to whatever standard error is at that moment: a console puts lines above its prompt by replacing it."""
+    """Writes to whatever standard error is at that moment: a console puts lines above its prompt by replacing it.
 
-    def __init__(self) -> None:
+    for_programs: all that this process says there is to be a record.
+    """
+
+    def __init__(self, *, for_programs: bool = False) -> None:
         logging.Handler.__init__(self)
+        self.for_programs = for_programs
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
@@ -66,7 +70,7 @@ def configure(*, verbosity: int, form: str) -> None:
 
     ``verbosity`` -1 shows errors, 0 warnings, 1 information, 2 debug and tracebacks.
     """
-    handler = StderrHandler()
+    handler = StderrHandler(for_programs=form == "json")
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(traceback=verbosity > 0))
     logger = logging.getLogger("dsh")
     logger.handlers[:] = [handler]

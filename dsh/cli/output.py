@@ -23,14 +23,22 @@ class CommandFailed(typer.Exit):
 
 def fail(message: str, code: int = 1, name: str | None = None) -> NoReturn:
     """Print ``dsh: message`` on standard error and leave with ``code``; `name` is the failure's word for programs."""
-    tell(message)
+    tell(message, failed=True)
     raise CommandFailed(message, code, name)
 
 
-def tell(text: str) -> None:
-    """Print ``dsh: text`` on standard error, without the control characters that others may have put into it."""
+def tell(text: str, *, failed: bool = False) -> None:
+    """Print ``dsh: text`` on standard error, without the control characters that others may have put into it.
+
+    failed: it is why the command fails, which a log for programs notes as an error.
+    """
+    import logging
+
+    from dsh.interfaces.log_lines import logged
     from dsh.interfaces.terminal_text import printable
 
+    if logged(printable(text), logging.ERROR if failed else logging.INFO):
+        return
     typer.echo(f"dsh: {printable(text)}", err=True)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import encode
 
+from .log_lines import logged
 from .terminal_text import printable
 
 BATCH_BYTES = 64 * 1024
@@ -112,7 +113,12 @@ class LineOutput:
 
 
 def say(text: str) -> None:
-    """One line for a person on standard error, without control characters; if it cannot be written, nothing stops."""
+    """One line for a person on standard error, without control characters; if it cannot be written, nothing stops.
+
+    A JSON line where the log is one for programs.
+    """
+    if logged(printable(text)):
+        return
     with suppress(OSError, ValueError):
         print(f"dsh: {printable(text)}", file=sys.stderr, flush=True)
 

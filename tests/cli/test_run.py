@@ -16,6 +16,7 @@ import pytest
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.compositions import SHELL, SPINE
 from tests.cli.kit import PYTHON, Daemon, Place
+from tests.interfaces.control_kit import DEMO
 
 CORDIS = (
     SPINE
@@ -375,3 +376,16 @@ async def test_without_an_hmr_row_config_edits_are_still_followed_and_no_watch_f
         edit(place, "cordis.yml", "maxParallelToolCalls: 9", "maxParallelToolCalls: 8")
         await asyncio.sleep(1.5)
         assert [line for line in daemon.lines if line["type"] == "config"] == []
+
+
+async def test_a_json_log_holds_nothing_but_json_lines(place: Place) -> None:
+    place.write("cordis.yml", DEMO)
+    once = ("run", "--prompt", "hi", "--exit-when-idle", "--control-port", "0")
+    started = [json.loads(line) for line in (await place.dsh("--log-format", "json", *once)).err.splitlines()]
+    said = [each["message"] for each in started if each["level"] == "info"]
+    assert said[0].startswith("control on http://127.0.0.1:") and said[1].startswith("agent main: session main-")
+    assert said[2].startswith("ready (pid ")
+    place.write("cordis.yml", DEMO + "- {id: x, name: nowhere}\n")
+    for command in (("run",), ("exec", " ")):
+        failed = await place.dsh("--log-format", "json", *command)
+        assert failed.code and {json.loads(line)["level"] for line in failed.err.splitlines()} == {"error"}, failed

@@ -84,7 +84,9 @@ class Control(Service, name="control"):
             where = self.url
             if not sys.stderr.isatty():  # a log that others may read
                 where = f"{self.url.partition('#')[0]} (its token is in {entry.path})"
-            print(f"dsh: control on {where}", file=sys.stderr, flush=True)
+            from ..stdout import say
+
+            say(f"control on {where}")
 
     async def _listen_on_tcp(self, port: int) -> None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
