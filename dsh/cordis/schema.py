@@ -173,7 +173,7 @@ class ConfigModel:
         for key in raw:
             if key in known:
                 continue
-            near = nearest(str(key), (name for name in known if name not in raw)) or nearest(str(key), known)
+            near = nearest(str(key), known)  # also one that is set already: who sets a value misspells that one
             visible = [info.key for info in self.fields().values() if not info.hidden]
             near = near or _deeper(self.fields().values(), str(key))
             hint = meant(near)

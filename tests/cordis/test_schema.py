@@ -141,6 +141,11 @@ def test_unknown_keys_warn_with_the_nearest_valid_key() -> None:
         Config.validate({"maxParalelToolCalls": 1}, strict=True)
 
 
+def test_a_key_that_is_set_already_is_what_a_misspelt_one_meant() -> None:
+    config = Config.validate({"maxParallelToolCalls": 4, "maxParallelToolCals": 5})
+    assert dict(config.warnings) == {"maxParallelToolCals": 'unknown key; did you mean "maxParallelToolCalls"?'}
+
+
 def test_a_refused_config_still_reports_its_unknown_keys() -> None:
     with pytest.raises(ConfigError) as caught:
         Agent.validate({"lable": "x"})
