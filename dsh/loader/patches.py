@@ -1,6 +1,6 @@
 """Patch lists: small edits that one layer makes to the rows of the layers below it.
 
-    - {id: agent-loop, config: {maxParallelToolCalls: 4}}   # replaces the named keys of that row, each one whole
+    - {id: clock, config: {timezone: UTC}}                  # replaces the named keys of that row, each one whole
     - insert: [{id: mine, name: ./plugins/mine.py}]         # appends rows
     - {id: tools-group, insert: [...]}                      # appends to the children of a group
 
@@ -139,6 +139,7 @@ class _Composer:
                 layer, item, number, ("insert",), f'row "{target_id}" is no group; nothing can be inserted into it'
             )
             return
+        self._note_dropped(layer, target, item, number)
         self._replace_keys(layer, target, item)
         if inserted is not None:
             if not isinstance(target.get("config"), list):
@@ -158,6 +159,16 @@ class _Composer:
             self._warn(layer, item, number, ("name",), message)
             return None
         return target
+
+    def _note_dropped(self, layer: Layer, target: YamlMap, item: Mapping[str, Any], number: int) -> None:
+        """Warn of settings that the row has and its new config does not name: who wanted to change one lost the others."""
+        old, new = target.get("config"), item.get("config")
+        dropped = [key for key in old if key not in new] if isinstance(old, Mapping) and isinstance(new, Mapping) else []
+        if not dropped or new == {}:
+            return
+        message = f'config is replaced whole, and row "{target["id"]}" loses {", ".join(dropped)}; '
+        message += f"repeat what shall stay ({dropped[0]}: null if it shall go)"
+        self._warn(layer, item, number, ("config",), message)
 
     def _replace_keys(self, layer: Layer, target: YamlMap, item: Mapping[str, Any]) -> None:
         changed = [key for key in item if key not in ("id", "name", "insert")]
