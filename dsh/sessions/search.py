@@ -85,11 +85,13 @@ def search_stored(
             found = FoundSession(entry, title, needle.stands_in(title or ""))
             if not titles_only:
                 for match in _matches(entry, needle):
-                    if len(found.matches) >= per_session:
-                        found.more = True
-                        break
-                    found.matches.append(match)
+                    if match is not None:
+                        if len(found.matches) >= per_session:
+                            found.more = True
+                            break
+                        found.matches.append(match)
                     if clock() > end:
+                        result.complete = False
                         break
         except (OSError, SessionPersistenceError, BadFrameError) as error:
             result.unreadable.append((entry.id, str(error)))
@@ -129,8 +131,10 @@ class _Needle:
         return ("…" if begin else "") + cut + ("…" if begin + SNIPPET < len(line) else "")
 
 
-def _matches(entry: StoredSession, needle: _Needle) -> Iterator[Match]:
+def _matches(entry: StoredSession, needle: _Needle) -> Iterator[Match | None]:
+    """The places in a log; None before each piece of it, for whoever looks at the time."""
     for content in _pieces(entry):
+        yield None
         if not needle.may_be_in(content):
             continue
         for line in content.split(b"\n"):

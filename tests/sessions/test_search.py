@@ -94,6 +94,11 @@ def test_b23d_a_search_is_bounded_by_number_and_by_time_and_says_so(tmp_path: Pa
     ticks = count()
     late = search(tmp_path, "needle", seconds=5, clock=lambda: float(next(ticks)))
     assert 0 < late.searched < 5 and not late.complete
+    ticks = count()
+    alone = search_stored(
+        list_stored(str(tmp_path)).sessions[:1], "absent", seconds=1, clock=lambda: float(next(ticks))
+    )
+    assert alone.searched == 1 and not alone.complete, "also one log may be too long"
 
 
 def test_b23e_a_damaged_log_is_named_and_hides_no_other(tmp_path: Path) -> None:
