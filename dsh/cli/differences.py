@@ -1,4 +1,4 @@
-"""What differs between two compositions: rows that came, left or moved, and values inside rows."""
+"""What differs between two compositions: rows that came or left, and values inside rows."""
 
 from __future__ import annotations
 

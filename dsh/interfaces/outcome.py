@@ -63,14 +63,11 @@ def outcome_of(session: Session, from_seq: int = 0) -> Outcome:
 def outcome_from(session_id: str, events: Iterable[SessionEvent]) -> Outcome:
     """Fold events of one session."""
     outcome = Outcome(session_id)
-    samples: dict[tuple[int, int], dict[str, int]] = {}
+    samples: Samples = {}
     for event in events:
         kind, data = event.type, event.data
-        if kind == "assistant/chunk" and data["chunk"]["type"] == "usage":
-            samples[data["turn"], data["step"]] = data["chunk"]["usage"]
-        elif kind == "assistant/message":
-            if "usage" in data:
-                samples[data["turn"], data["step"]] = data["usage"]
+        _note_usage(samples, kind, data)
+        if kind == "assistant/message":
             if text := text_of(data["message"]["content"]):
                 outcome.output = text
         elif kind == "turn/end":
@@ -79,28 +76,37 @@ def outcome_from(session_id: str, events: Iterable[SessionEvent]) -> Outcome:
             outcome.error = data["reason"].get("error")
             cause = data["reason"].get("reason")
             outcome.why = cause.get("reason") if isinstance(cause, Mapping) else None
-    for usage in samples.values():
-        for name, count in usage.items():
-            outcome.usage[name] = outcome.usage.get(name, 0) + count
+    outcome.usage = _sum_of(samples)
     return outcome
 
 
 def usage_of(events: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """``{turns, usage: {name: tokens}}`` of the events of a session, given as type and data."""
     turns = 0
-    samples: dict[tuple[int, int], Mapping[str, int]] = {}
+    samples: Samples = {}
     for kind, data in events:
-        if kind == "assistant/chunk" and data["chunk"]["type"] == "usage":
-            samples[data["turn"], data["step"]] = data["chunk"]["usage"]
-        elif kind == "assistant/message" and "usage" in data:
-            samples[data["turn"], data["step"]] = data["usage"]
-        elif kind == "turn/end":
-            turns += 1
+        _note_usage(samples, kind, data)
+        turns += kind == "turn/end"
+    return {"turns": turns, "usage": _sum_of(samples)}
+
+
+Samples = dict[tuple[int, int], Mapping[str, int]]
+"""The last usage that was reported of each step, by turn and step."""
+
+
+def _note_usage(samples: Samples, kind: str, data: Any) -> None:
+    if kind == "assistant/chunk" and data["chunk"]["type"] == "usage":
+        samples[data["turn"], data["step"]] = data["chunk"]["usage"]
+    elif kind == "assistant/message" and "usage" in data:
+        samples[data["turn"], data["step"]] = data["usage"]
+
+
+def _sum_of(samples: Samples) -> dict[str, int]:
     usage: dict[str, int] = {}
     for sample in samples.values():
         for name, count in sample.items():
             usage[name] = usage.get(name, 0) + count
-    return {"turns": turns, "usage": usage}
+    return usage
 
 
 def unended(session: Session, from_seq: int, why: str) -> Outcome:
