@@ -23,7 +23,7 @@ TEXT      a prompt; while the agent works it waits for its turn
 @PATH     names a file of the workspace, with completion
 Enter sends, Alt-Enter or Ctrl-J begins a new line, Tab completes, Up and Ctrl-R find what was typed before
 Ctrl-O shows the last reasoning, Ctrl-T the last tool result as a whole
-Ctrl-C stops the turn and drops nothing, twice it leaves; Ctrl-D leaves"""
+Ctrl-C stops the turn and drops nothing, twice it leaves; Ctrl-D leaves, Ctrl-Z suspends until `fg`"""
 
 
 class CommandError(HarnessError):

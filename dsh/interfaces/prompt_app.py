@@ -268,8 +268,9 @@ class PromptApp:
                 self.buffer.reset()
 
         @keys.add("c-z")
-        def nothing(event: KeyPressEvent) -> None:
-            """Agents go on while one looks elsewhere: there is nothing to suspend."""
+        def suspend(event: KeyPressEvent) -> None:
+            """Back to the shell until `fg`; where nobody waits behind us, nothing."""
+            event.app.suspend_to_background()
 
         @keys.add("c-d", filter=empty)
         def end(event: KeyPressEvent) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from dsh.sessions.log_file import read_log
 from dsh.sessions.stored import list_stored
 from tests.cli.kit import PYTHON, Place
-from tests.interfaces.control_kit import WAIT, begun, demo_place, go
+from tests.interfaces.control_kit import WAIT, begun, controlled, demo_place, go
 from tests.interfaces.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, UP, Terminal, console, on_terminal
 
 
@@ -88,10 +90,53 @@ async def test_a_pasted_text_is_only_text(place: Place) -> None:
 async def test_control_characters_that_are_typed_are_sent_to_nobody(place: Place) -> None:
     async with console(place) as terminal:
         await terminal.stands("\n>")
-        terminal.type("one\x1atwo\x11\x07three\r")
+        terminal.type("one\x1atwo\x11\x07three\r")  # Ctrl-Z: no shell waits behind this console
         await terminal.stands("You said: onetwothree")
         await leaves(terminal)
     assert prompts(place) == ["onetwothree"]
+
+
+@pytest.mark.parametrize("command", ["run", "attach main"])
+async def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(place: Place, command: str) -> None:
+    env = {**place.env, "PS1": "sh$ "}
+    async with AsyncExitStack() as stack:
+        if command != "run":
+            await stack.enter_async_context(controlled(place))
+        shell = on_terminal("/bin/bash", "--norc", "-i", cwd=place.work, env=env)
+        terminal = await stack.enter_async_context(shell)
+        terminal.type(f"{PYTHON} -m dsh.cli.main {command}\r")
+        await terminal.stands("\n>\n")
+        terminal.type("half a dr\x1a")
+        await terminal.shows("Stopped")
+        terminal.type("echo in the $((40 + 2))nd shell\r")
+        await terminal.stands("\nin the 42nd shell")
+        terminal.type("fg\r")
+        await terminal.stands("\n> half a dr")
+        terminal.type("aft\r")
+        await terminal.stands("You said: half a draft")
+        terminal.type(CTRL_D)
+        await terminal.until(lambda: terminal.visible() and "sh$" in terminal.picture().split("\n")[-1], "no shell")
+        terminal.type("exit\r")
+        await terminal.ends()
+    assert prompts(place) == ["half a draft"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["run", "attach"])
+async def test_a_signal_that_ends_the_console_leaves_the_terminal_as_it_was(
+    place: Place, number: signal.Signals, command: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        if command == "attach":
+            await stack.enter_async_context(controlled(place))
+        arguments = ("main",) if command == "attach" else ()
+        terminal = await stack.enter_async_context(console(place, *arguments, command=command))
+        await terminal.stands("\n>")
+        terminal.type("a draft")
+        await terminal.stands("> a draft")
+        terminal.process.send_signal(number)
+        await terminal.ends()  # its modes are as before
+        assert terminal.raw.rpartition("\x1b[?2004")[2][0] == "l"
 
 
 async def test_a_large_paste_is_taken_whole(place: Place) -> None:
