@@ -19,7 +19,8 @@ from dsh.loader.environment import (
     launch_environment_of,
     load_launch_environment,
 )
-from dsh.loader.home import Home, anonymous_id, resolve_home
+from dsh.loader.home import Home, resolve_home
+from dsh.models.deepseek.anonymous_id import anonymous_id
 
 # --- home -------------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import USER_AGENT, HttpClient, Reply, encode_body, host_of
 from dsh.llm.types import LlmRequest, StreamChunk
 from dsh.loader.environment import home_of, launch_environment_of
-from dsh.loader.home import anonymous_id
+from dsh.models.deepseek.anonymous_id import anonymous_id
 from dsh.models.deepseek.config import EFFORTS, OFFICIAL_URL, OPTIONAL_FIELDS, Config
 from dsh.models.deepseek.history import EncodedHistory
 from dsh.models.deepseek.request import request_body, text_size
