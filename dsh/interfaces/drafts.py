@@ -23,6 +23,7 @@ from dsh.loader.include import walk_composition
 from dsh.loader.patches import lay_over
 from dsh.loader.problems import COMMAND_LINE, LoadError, Problem
 from dsh.loader.resolve import show_path
+from dsh.loader.row_checks import check_config
 from dsh.loader.rows import ROW_KEYS, Row
 from dsh.loader.sources import Source
 from dsh.loader.writeback import FileChangedError, WriteBackError, decoded, read_bytes, replace_file, rewritten
@@ -96,6 +97,8 @@ class Draft:
         self.texts: dict[Path, str] = {}
         """The new text of each edited file."""
         self.warnings: list[str] = []
+        self.slips: list[Problem] = []
+        """New values under keys that the row's plugin does not read: whoever edits by hand has mistyped them."""
         self._before: dict[Path, bytes | None] = {}
         self._written: list[Path] = []
 
@@ -153,7 +156,10 @@ class Draft:
                 self._change(place, change)
         except _NoPlaceError as error:
             raise place.problem(str(error), nearest=error.nearest) from None
-        return self.find(target, source)
+        now = self.find(target, source)
+        if not place.found:
+            self.slips += _slips(now)
+        return now
 
     def _change(self, place: Place, change: Change) -> None:
         """Edit the mapping that the value stands in, in whichever file."""
@@ -258,6 +264,14 @@ def _placed(root: Source, tree: Source, row: Row, parts: Sequence[str]) -> Place
         value = _default(tree, row, keys[1:])
         layer = layer if value is MISSING else "default"
     return Place(tree, row, tuple(keys), None if value is MISSING else value, found, layer, mark)
+
+
+def _slips(place: Place) -> list[Problem]:
+    declared = declared_config(place.source, place.row)
+    if declared is None:
+        return []
+    _, odd = check_config(place.source, place.row, declared)
+    return [each for each in odd if each.key == place.key]
 
 
 def _layer_of(root: Source, tree: Source, mark: Mark | None) -> Layer:

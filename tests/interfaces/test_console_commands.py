@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
-from tests.interfaces.control_kit import DEMO, WAIT, begun, demo_place, go
+from tests.interfaces.control_kit import DEMO, WAIT, begun, controlled, demo_place, go
 from tests.interfaces.terminal import CTRL_C, CTRL_D, UP, Terminal, console
 
 SETTINGS = "- {id: settings, name: dsh-settings-file}\n"
@@ -241,3 +242,20 @@ async def test_config_shows_what_runs_also_while_its_file_is_broken(place: Place
         terminal.type("/config default-model.provider\r")
         await terminal.stands("\ndemo\n")
         await quits(terminal)
+
+
+@pytest.mark.parametrize("command", ["run", "attach"])
+async def test_config_refuses_a_key_that_the_plugin_does_not_know(place: Place, command: str) -> None:
+    before = (place.work / "cordis.yml").read_text("utf-8")
+    async with AsyncExitStack() as stack:
+        if command == "attach":
+            await stack.enter_async_context(controlled(place))
+        arguments = ("main",) if command == "attach" else ()
+        terminal = await stack.enter_async_context(console(place, *arguments, command=command))
+        await terminal.stands("\n>")
+        terminal.type("/config agent-loop.maxParallelToolCals 3\r")
+        await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+        assert "maxParallelToolCals = 3" not in terminal.screen()
+    assert (place.work / "cordis.yml").read_text("utf-8") == before

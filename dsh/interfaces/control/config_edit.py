@@ -58,6 +58,8 @@ async def _edit_config(loader: Loader, wanted: Mapping[str, Any], unwanted: Sequ
                     draft.set(name, wanted[name])
                 elif place.found:
                     draft.unset(name)
+            if draft.slips:
+                raise _refused(LoadError(draft.slips))
             with suppress(FileChangedError):
                 draft.write()
                 return draft
@@ -75,6 +77,9 @@ async def _edit_config(loader: Loader, wanted: Mapping[str, Any], unwanted: Sequ
         for path in draft.texts:
             with suppress(LoadError):  # what stood there before is refused as well; the watcher tells of that
                 await loader.refresh(path)
-        problems = [str(problem) for problem in error.problems]
-        raise ApiError(422, "REFUSED", str(error), {"problems": problems}) from None
+        raise _refused(error) from None
     return draft.warnings
+
+
+def _refused(error: LoadError) -> ApiError:
+    return ApiError(422, "REFUSED", str(error), {"problems": [str(problem) for problem in error.problems]})
