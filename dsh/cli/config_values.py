@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -32,7 +31,6 @@ LayerName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _ATTEMPTS = 5
-_SECRET = re.compile(r"(?:api[-_]?key|token|secret|password|passphrase)$", re.I)
 _LAYERS = {
     "user": "your patch",
     "patch": "a patch",
@@ -87,13 +85,14 @@ def set_(
     layer: LayerName = None,
 ) -> None:
     """Change one value in the file that says it; a value that is refused changes nothing."""
-    from dsh.loader.yamlio import Expr, YamlError, parse_yaml
+    from dsh.loader.row_checks import SECRET_KEY
+    from dsh.loader.yamlio import YamlError, parse_yaml
 
     try:
         parsed = parse_yaml(value, file="value")
     except YamlError as error:
         fail(f"{target}: {error.reason}")
-    if _SECRET.search(target) and isinstance(parsed, str) and not isinstance(parsed, Expr):
+    if SECRET_KEY.search(target) and isinstance(parsed, str):
         hint = "store one with `dsh credentials set NAME`, or say `!env NAME`"
         fail(f"{target}: keys and passwords do not belong into a composition; {hint}")
     _edit(composition(file, patch, own=True), target, layer, lambda draft, to: draft.set(target, parsed, to))

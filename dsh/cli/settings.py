@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +24,6 @@ app = typer.Typer(
 
 T = TypeVar("T")
 
-_SECRET = re.compile(r"(?:api_?key|token|secret|password|passphrase)$", re.I)
 _WIDEST = 60
 """Characters of a value that a table shows."""
 
@@ -63,7 +61,9 @@ def set_(
     force: Annotated[bool, typer.Option("--force", help="Store a key that its section does not know.")] = False,
 ) -> None:
     """Store one value; a refused one changes nothing."""
-    if _SECRET.search(key):
+    from dsh.loader.row_checks import SECRET_KEY
+
+    if SECRET_KEY.search(key):
         fail(f"{key}: keys and passwords do not belong into settings; store one with `dsh credentials set NAME`")
     from dsh.loader.yamlio import YamlError, detach, parse_yaml
 
@@ -160,7 +160,9 @@ def _values() -> list[SettingValue]:
 
 
 def _looks_secret(setting: SettingValue) -> bool:
-    return isinstance(setting.value, str) and any(_SECRET.search(part) for part in setting.key.split("."))
+    from dsh.loader.row_checks import SECRET_KEY
+
+    return isinstance(setting.value, str) and any(SECRET_KEY.search(part) for part in setting.key.split("."))
 
 
 def _document() -> Any:

@@ -20,11 +20,10 @@ NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 
 @record
 class Suggestion:
-    """One way to complete a word. ``note`` says what it means; ``more``: something is to follow it directly."""
+    """One way to complete a word; ``note`` says what it means."""
 
     text: str
     note: str = ""
-    more: bool = False
 
 
 Run = Callable[[str, "Screen"], "Awaitable[None] | None"]

@@ -34,7 +34,7 @@ class Completion:
         """How many characters before the cursor a suggestion replaces, and the suggestions."""
         if match := _FILE.search(before):
             names = self._files.matching(self._folder(), match[1])
-            return len(match[1]), [Suggestion(name, more=name.endswith("/")) for name in names]
+            return len(match[1]), [Suggestion(name) for name in names]
         if match := _COMMAND.fullmatch(before):
             commands = self._table.all()
             found = [Suggestion(each.name, each.help) for each in commands if each.name.startswith(match[1])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
@@ -28,6 +28,9 @@ from .front import AgentLine, SettingLine, Waiting
 from .process import Process
 from .screen import PlainScreen
 from .terminal_lines import can_draw, typed_lines
+
+TAIL: Final = 6
+"""Earlier messages that are shown when one comes to talk to another agent."""
 
 
 class Config(ConfigModel):
@@ -233,7 +236,3 @@ class Console:
         shown = [e for e in agent.session.events if e.type in ("user/message", "assistant/message")]
         for event in shown[-tail:] if tail else ():
             self._transcript.message(event.type, event.data)
-
-
-TAIL = 6
-"""Earlier messages that are shown when one comes to talk to another agent."""

@@ -102,7 +102,7 @@ def test_commands_and_their_arguments(before: str, length: int, words: list[str]
 
 def test_folders_lead_on(tmp_path: Path) -> None:
     length, found = completion(tree(tmp_path, "src/a.py")).suggestions("see @sr")
-    assert length == 2 and found[0] == Suggestion("src/", more=True)
+    assert length == 2 and found[0] == Suggestion("src/")
 
 
 def test_a_name_is_taken_once_and_given_back() -> None:
