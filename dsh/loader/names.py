@@ -6,7 +6,7 @@ A name may be written `@deepseek-ai/dsh-llm`, `dsh-llm` or `llm`. A module that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 GROUP: Final = "cordis:group"
@@ -27,172 +27,49 @@ CORDIS_PLUGINS: Final[Mapping[str, str]] = {
 }
 
 
-def _folder(package: str, **modules: str) -> dict[str, str]:
-    """Row names (with `_` for `-`) to modules of one folder; a module starting with `dsh.` stands elsewhere."""
-    return {name.replace("_", "-"): f"{package}.{module}" for name, module in modules.items()}
+_TABLE: Final = """
+dsh.core: session=session_store agent=agents agent-loop tools system-prompt agent-tool-presentation invariants
+dsh.llm: llm=service
+dsh.models: llm-retry=retry token-meter agent-default-model=default_model llm-deepseek=deepseek llm-pi-ai=providers
+  llm-local=local llm-demo=demo llm-replay=replay
+dsh.settings: settings-file=file credentials-local=credentials authorization
+dsh.sessions: session-persistence-jsonl=jsonl session-persistence-sqlite=sqlite
+  session-checkpoint-policy=checkpoint_policy session-projection=projection session-projection-cache=projection_cache
+  session-stats=stats session-title=title session-title-first-prompt-llm=title_first_prompt_llm
+  session-title-all-prompts-llm=title_all_prompts_llm session-query-sqlite=query_sqlite tool-session-query=tool_query
+  session-log-export=log_export session-telemetry=telemetry session-telemetry-otel=telemetry_otel compaction-basic
+  compaction-tool-result-pruner command-compact command-feedback message-feedback
+dsh.files: fs-local=local fs-sandbox=sandbox fs-observation-policy=observation_policy tool-fs=tools
+  tool-fs-search=search_tools tool-str-replace-editor=str_replace_editor spill-local spill-policy
+dsh.shell: subprocess-local=subprocess bash-local=bash bash-sandbox shell-env=env tool-bash tool-bash-persistent
+  terminal terminal-bash tool-terminal
+dsh.policy: user-approval=approval permission-presets sandbox-local sandbox-policy user-questions tool-ask-user
+  commands plan-mode hooks-claude-code hooks-codex tool-call-timeout-policy=tool_timeout repeat-tool-reminder
+  turn-limits tool-todo=todo
+dsh.context: agent-instructions=instructions file-reference-local session-reference time-context=time tmux-context=tmux
+dsh.integrations: mcp-client skill skill-filesystem tool-skill lsp lsp-stdio tool-lsp web tool-web web-fetch-http
+  web-search-deepseek web-search-exa web-search-perplexity attachment-local code-runtime-python storage storage-json
+  storage-sqlite storage-domain workspace e2b fs-e2b subprocess-e2b
+dsh.delegation: subagent subagent-spawn-in-process=spawn_in_process subagent-fork-in-process=fork_in_process
+  subagent-acp subagent-dsh-sdk subagent-claude-code subagent-codex tool-subagent tool-subagent-control
+  tool-subagent-report jobs-local tool-jobs workflow-worker-thread tool-workflow tool-ralph goal goal-round-driver
+  tool-goal command-goal schedule agent-presets persona cordis-host-runner tool-cordis compute-local compute-ray
+  tool-subagent-control/list-agents=tool_list_agents
+dsh.interfaces: sdk-jsonrpc-server acp host-webserver=webserver headless console event-stream control=control.server
+"""
+"""Folders with the rows whose modules lie in them; `row=module` where the module is not called as the row is."""
 
 
-PLUGINS: Final[Mapping[str, str]] = {
-    **_folder(
-        "dsh.core",
-        session="session_store",
-        agent="agents",
-        agent_loop="agent_loop",
-        tools="tools",
-        system_prompt="system_prompt",
-        agent_tool_presentation="agent_tool_presentation",
-        invariants="invariants",
-    ),
-    **_folder("dsh.llm", llm="service"),
-    **_folder(
-        "dsh.models",
-        llm_retry="retry",
-        token_meter="token_meter",
-        agent_default_model="default_model",
-        llm_deepseek="deepseek",
-        llm_pi_ai="providers",
-        llm_local="local",
-        llm_demo="demo",
-        llm_replay="replay",
-    ),
-    **_folder("dsh.settings", settings_file="file", credentials_local="credentials", authorization="authorization"),
-    **_folder(
-        "dsh.sessions",
-        session_persistence_jsonl="jsonl",
-        session_persistence_sqlite="sqlite",
-        session_checkpoint_policy="checkpoint_policy",
-        session_projection="projection",
-        session_projection_cache="projection_cache",
-        session_stats="stats",
-        session_title="title",
-        session_title_first_prompt_llm="title_first_prompt_llm",
-        session_title_all_prompts_llm="title_all_prompts_llm",
-        session_query_sqlite="query_sqlite",
-        tool_session_query="tool_query",
-        session_log_export="log_export",
-        session_telemetry="telemetry",
-        session_telemetry_otel="telemetry_otel",
-        compaction_basic="compaction_basic",
-        compaction_tool_result_pruner="compaction_tool_result_pruner",
-        command_compact="command_compact",
-        command_feedback="command_feedback",
-        message_feedback="message_feedback",
-    ),
-    **_folder(
-        "dsh.files",
-        fs_local="local",
-        fs_sandbox="sandbox",
-        fs_observation_policy="observation_policy",
-        tool_fs="tools",
-        tool_fs_search="search_tools",
-        tool_str_replace_editor="str_replace_editor",
-        spill_local="spill_local",
-        spill_policy="spill_policy",
-    ),
-    **_folder(
-        "dsh.shell",
-        subprocess_local="subprocess",
-        bash_local="bash",
-        bash_sandbox="bash_sandbox",
-        shell_env="env",
-        tool_bash="tool_bash",
-        tool_bash_persistent="tool_bash_persistent",
-        terminal="terminal",
-        terminal_bash="terminal_bash",
-        tool_terminal="tool_terminal",
-    ),
-    **_folder(
-        "dsh.policy",
-        user_approval="approval",
-        permission_presets="permission_presets",
-        sandbox_local="sandbox_local",
-        sandbox_policy="sandbox_policy",
-        user_questions="user_questions",
-        tool_ask_user="tool_ask_user",
-        commands="commands",
-        plan_mode="plan_mode",
-        hooks_claude_code="hooks_claude_code",
-        hooks_codex="hooks_codex",
-        tool_call_timeout_policy="tool_timeout",
-        repeat_tool_reminder="repeat_tool_reminder",
-        turn_limits="turn_limits",
-        tool_todo="todo",
-    ),
-    **_folder(
-        "dsh.context",
-        agent_instructions="instructions",
-        file_reference_local="file_reference_local",
-        session_reference="session_reference",
-        time_context="time",
-        tmux_context="tmux",
-    ),
-    **_folder(
-        "dsh.integrations",
-        mcp_client="mcp_client",
-        skill="skill",
-        skill_filesystem="skill_filesystem",
-        tool_skill="tool_skill",
-        lsp="lsp",
-        lsp_stdio="lsp_stdio",
-        tool_lsp="tool_lsp",
-        web="web",
-        tool_web="tool_web",
-        web_fetch_http="web_fetch_http",
-        web_search_deepseek="web_search_deepseek",
-        web_search_exa="web_search_exa",
-        web_search_perplexity="web_search_perplexity",
-        attachment_local="attachment_local",
-        code_runtime_python="code_runtime_python",
-        storage="storage",
-        storage_json="storage_json",
-        storage_sqlite="storage_sqlite",
-        storage_domain="storage_domain",
-        workspace="workspace",
-        e2b="e2b",
-        fs_e2b="fs_e2b",
-        subprocess_e2b="subprocess_e2b",
-    ),
-    **_folder(
-        "dsh.delegation",
-        subagent="subagent",
-        subagent_spawn_in_process="spawn_in_process",
-        subagent_fork_in_process="fork_in_process",
-        subagent_acp="subagent_acp",
-        subagent_dsh_sdk="subagent_dsh_sdk",
-        subagent_claude_code="subagent_claude_code",
-        subagent_codex="subagent_codex",
-        tool_subagent="tool_subagent",
-        tool_subagent_control="tool_subagent_control",
-        tool_subagent_report="tool_subagent_report",
-        jobs_local="jobs_local",
-        tool_jobs="tool_jobs",
-        workflow_worker_thread="workflow_worker_thread",
-        tool_workflow="tool_workflow",
-        tool_ralph="tool_ralph",
-        goal="goal",
-        goal_round_driver="goal_round_driver",
-        tool_goal="tool_goal",
-        command_goal="command_goal",
-        schedule="schedule",
-        agent_presets="agent_presets",
-        persona="persona",
-        cordis_host_runner="cordis_host_runner",
-        tool_cordis="tool_cordis",
-        compute_local="compute_local",
-        compute_ray="compute_ray",
-    ),
-    "tool-subagent-control/list-agents": "dsh.delegation.tool_list_agents",
-    **_folder(
-        "dsh.interfaces",
-        sdk_jsonrpc_server="sdk_jsonrpc_server",
-        acp="acp",
-        host_webserver="webserver",
-        headless="headless",
-        console="console",
-        event_stream="event_stream",
-        control="control.server",
-    ),
-}
+def _rows(table: str) -> Iterator[tuple[str, str]]:
+    for word in table.split():
+        name, equals, module = word.partition("=")
+        if word.endswith(":"):
+            folder = word[:-1]
+        else:
+            yield name, f"{folder}.{module if equals else name.replace('-', '_')}"
+
+
+PLUGINS: Final[Mapping[str, str]] = dict(_rows(_TABLE))
 
 SKIPPED_PREFIXES: Final = ("client-", "ui-")
 SKIPPED: Final = frozenset({"skill-badge"})
