@@ -12,6 +12,7 @@ from dsh.cordis import ConfigModel, Context, plugin
 from dsh.cordis.schema import REDACTED, ConfigError
 from dsh.loader.expr import ExprError, names_read
 from dsh.loader.expr_names import language_names, unknown_name
+from dsh.loader.failures import cycle_message
 from dsh.loader.include import IncludeConfig, included
 from dsh.loader.operations import PROGRAM
 from dsh.loader.patches import Composition, Origin
@@ -199,8 +200,11 @@ def _check_services(result: CheckResult, rows: Sequence[RowServices]) -> None:
             message += f": add one named {' or '.join(names)}"
         (result.warnings if graph.opaque else result.problems).append(_problem(each, message))
     for cycle in graph.cycles():
-        ring = " -> ".join([*(each.address for each in cycle), cycle[0].address])
-        result.problems.append(_problem(cycle[0], f"rows wait for each other's services and none can start: {ring}"))
+        needs = [
+            (each.address, sorted(each.needs & after.provides))
+            for each, after in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+        ]
+        result.problems.append(_problem(cycle[0], cycle_message(needs)))
 
 
 def _problem(each: RowServices, message: str) -> Problem:

@@ -37,7 +37,9 @@ def audit(loader: Loader) -> list[Problem]:
         if problem is None:
             message = "never started" if entry.fiber is None else f"is still {entry.state}"
             problem = row_problem(entry.tree.source, entry.row, message, "validate")
-        (problems if entry.row.mark is not None else ours).append(problem)
+        known = problems if entry.row.mark is not None else ours
+        if problem not in known:  # rows that wait for each other share one
+            known.append(problem)
     return problems or ours
 
 

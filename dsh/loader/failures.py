@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from dsh.cordis import FiberState, resolve_plugin
 from dsh.cordis.errors import HarnessError, error_chain
-from dsh.cordis.inspection import dependency_cycles
+from dsh.cordis.inspection import rings
 from dsh.cordis.schema import ConfigError
 
 from .entries import Entry, Tree
@@ -91,24 +91,30 @@ def waiting(
 ) -> dict[Entry, Problem]:
     """The rows that wait for services, each with what it waits for and which row would provide it.
 
-    With `roots`, rows that only wait for rows that wait themselves are left out, unless those wait for each other.
-    `providers` tells the names of plugins that would provide a service.
+    Rows that wait for each other share one problem. With `roots`, rows that only wait for rows that wait themselves are
+    left out, unless those wait for each other. `providers` tells the names of plugins that would provide a service.
     """
     rows = list(entries)
     lacking = {entry: missing for entry in rows if (missing := missing_services(entry))}
-    fibers = [entry.fiber for entry in lacking if entry.fiber is not None]
-    rings = [" -> ".join([*ring, ring[0]]) for ring in dependency_cycles(fibers)]
     found: dict[Entry, Problem] = {}
+
+    def after(entry: Entry) -> list[Entry]:
+        return [each for each in lacking if each is not entry and not set(_declared(each)).isdisjoint(lacking[entry])]
+
+    for ring in rings(lacking, after):
+        pairs = zip(ring, [*ring[1:], ring[0]], strict=True)
+        needs = [(each.address, [name for name in lacking[each] if name in _declared(then)]) for each, then in pairs]
+        problem = row_problem(ring[0].tree.source, ring[0].row, cycle_message(needs), "validate")
+        for entry in ring:
+            found.setdefault(entry, problem)
     for entry, missing in lacking.items():
-        mine = entry.fiber.display_name if entry.fiber is not None else ""
-        ring = next((ring for ring in rings if mine in ring.split(" -> ")), None)
+        if entry in found:
+            continue
         hints = {service: _would_provide(rows, service) for service in missing}
-        if roots and ring is None and all(hints.values()):
+        if roots and all(hints.values()):
             continue
         message = f"waiting for services: {', '.join(missing)}"
-        if ring is not None:
-            message += f" (they wait for each other: {ring})"
-        elif any(hints.values()):
+        if any(hints.values()):
             message += f" ({'; '.join(filter(None, hints.values()))})"
         else:
             names = [name for service in missing for name in (providers(service) if providers else ())]
@@ -117,12 +123,25 @@ def waiting(
     return found
 
 
+def cycle_message(needs: Sequence[tuple[str, Collection[str]]]) -> str:
+    """What is said of a ring of rows, each of which needs services of the next one (the last one of the first)."""
+    pairs = zip(needs, [*needs[1:], needs[0]], strict=True)
+    said = [f"{address} for {', '.join(services)} of {after}" for (address, services), (after, _) in pairs]
+    remedy = "take one of these services out of inject, or let another row provide it"
+    return f"rows wait for each other and none can start: {', '.join(said)}; {remedy}"
+
+
+def _declared(entry: Entry) -> Collection[str]:
+    """The services that a row's plugin declares to provide."""
+    spec = entry.fiber.spec if entry.fiber is not None else resolve_plugin(entry.plugin) if entry.plugin else None
+    return spec.provides if spec is not None else ()
+
+
 def _would_provide(rows: Iterable[Entry], service: str) -> str:
     """Which rows declare that they provide a service."""
     hints = []
     for entry in rows:
-        spec = entry.fiber.spec if entry.fiber is not None else resolve_plugin(entry.plugin) if entry.plugin else None
-        if spec is not None and service in spec.provides:
+        if service in _declared(entry):
             where = "for rows of its own realm" if entry.state == "active" else f"but is {entry.state}"
             hints.append(f'row "{entry.address}" provides {service}, {where}')
     return "; ".join(hints)

@@ -161,10 +161,12 @@ class _Composer:
         return target
 
     def _note_dropped(self, layer: Layer, target: YamlMap, item: Mapping[str, Any], number: int) -> None:
-        """Warn of settings that the row has and its new config does not name: who wanted to change one lost the others."""
+        """Warn of settings that the row has and its new config does not name: changing one lost the others."""
         old, new = target.get("config"), item.get("config")
-        dropped = [key for key in old if key not in new] if isinstance(old, Mapping) and isinstance(new, Mapping) else []
-        if not dropped or new == {}:
+        if not isinstance(old, Mapping) or not isinstance(new, Mapping) or not new:
+            return
+        dropped = [key for key in old if key not in new]
+        if not dropped:
             return
         message = f'config is replaced whole, and row "{target["id"]}" loses {", ".join(dropped)}; '
         message += f"repeat what shall stay ({dropped[0]}: null if it shall go)"

@@ -158,7 +158,7 @@ class Loader(Service, name="loader"):
             reading = tree.source.read()
             if tree.reading is not None and reading.texts == tree.reading.texts:
                 return False
-            waited = waiting(self.entries())
+            waited = waiting(self.entries(), providers=self.ctx.get("providersOf"))
             plan = await self.apply_reading(tree, reading, turn)
             self._tell_waiting(waited)
             rows = tuple(step.entry.address for step in plan.all_steps() if changes(step) or step.leaves)
@@ -168,9 +168,10 @@ class Loader(Service, name="loader"):
 
     def _tell_waiting(self, before: Mapping[Entry, Problem]) -> None:
         """Log which rows wait for services since an edit: nothing failed, but they do not run."""
-        for entry, problem in waiting(self.entries(), roots=True).items():
-            if entry.row.mark is not None and problem != before.get(entry):
-                self.ctx.logger.warning("%s", problem)
+        found = waiting(self.entries(), roots=True, providers=self.ctx.get("providersOf"))
+        new = [problem for entry, problem in found.items() if entry.row.mark and problem != before.get(entry)]
+        for problem in dict.fromkeys(new):  # rows that wait for each other share one
+            self.ctx.logger.warning("%s", problem)
 
     async def apply_reading(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
         """Apply a reading of a tree whose lock `turn` holds. Raises `LoadError`."""

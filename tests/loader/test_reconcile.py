@@ -103,6 +103,25 @@ async def test_a_row_left_waiting_is_a_success(folder: Path) -> None:
         assert it.states()["consumer"] == "pending"
 
 
+async def test_an_edit_that_makes_rows_wait_for_each_other_says_so_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "".join(f"- {{id: {name}, name: ./{name}.py}}\n" for name in "xyz")
+    write_plugins(
+        folder,
+        x="provides = ['x']\ninject = ['note']\ndef apply(ctx): ctx.provide('x', 1)\n",
+        y="provides = ['y']\ninject = ['x']\ndef apply(ctx): ctx.provide('y', 1)\n",
+        z="provides = ['note']\ninject = ['y']\ndef apply(ctx): ctx.provide('note', 1)\n",
+    )
+    async with running(folder, TWO) as it:
+        await it.edit(TWO + rows)
+        said = [record.getMessage() for record in caplog.records if "wait" in record.getMessage()]
+        assert len(said) == 1 and said[0].endswith(
+            "rows wait for each other and none can start: x for note of z, z for y of y, y for x of x; "
+            "take one of these services out of inject, or let another row provide it"
+        )
+
+
 # --- disabled -------------------------------------------------------------------------------------------------------
 
 
