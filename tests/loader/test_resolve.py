@@ -194,6 +194,6 @@ def test_the_table_imports_nothing() -> None:
     lines = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
     assert lines == [
         "from __future__ import annotations",
-        "from collections.abc import Mapping",
+        "from collections.abc import Iterator, Mapping",
         "from typing import Final",
     ]
