@@ -317,6 +317,8 @@ class _Document:
         elif not literal_old:
             comment = text[entry.end : self._line_end(entry.end)].rstrip()
         indent = self._column(parent)
+        if not inline_old and value == {} and isinstance(entry.node, yaml.MappingNode) and len(entry.node.value) == 1:
+            return self._emptied(entry, indent)
         if not is_block(value):
             head, *tail = render_entry("", value, indent)
             return _Edit(after_colon, self._line_end(entry.end), self._newline.join([head + comment, *tail]))
@@ -329,6 +331,21 @@ class _Document:
         elif isinstance(entry.node, yaml.SequenceNode) and not isinstance(value, Mapping):
             column = int(entry.node.start_mark.column)
         return _Edit(self._line_start(entry.start), self._line_end(entry.end), self._block(value, column))
+
+    def _emptied(self, entry: _Entry, column: int) -> _Edit:
+        """Take the last key out of a mapping; comments that stood around it stay, below and no deeper than its name."""
+        text, after_colon = self._text, entry.colon + 1
+        first = self._line_end(after_colon)
+        stop = end = self._line_end(entry.end)
+        while (start := self._next_line(stop)) < len(text):
+            stop = self._line_end(start)
+            line = text[start:stop]
+            if line.strip() and (not line.strip().startswith("#") or len(line) - len(line.lstrip(" ")) <= column):
+                break
+            end = stop if line.strip() else end
+        lines = [*text[first : entry.start].splitlines()[:-1], *text[self._line_end(entry.end) : end].splitlines()]
+        kept = [" " * column + line.strip() for line in lines if line.strip()]
+        return _Edit(after_colon, end, self._newline.join([" {}" + text[after_colon:first].rstrip(), *kept]))
 
     @staticmethod
     def _column(node: yaml.MappingNode) -> int:

@@ -166,6 +166,12 @@ def test_b13h_single_values(before: str, path: list[str], value: Any, after: str
         ("{a: 1, b: 2, c: 3}", ["b"], "{a: 1, c: 3}"),
         ("{a: 1, b: 2}", ["b"], "{a: 1}"),
         ("a:\n  b: 1\n", ["a", "b"], "a: {}\n"),
+        (
+            "c: # of c\n  # of all\n  # b: 0\n  b: 1 # x\n  # d: 2\n\n  # e: 3\n# of f\nf: 1\n",
+            ["c", "b"],
+            "c: {} # of c\n# of all\n# b: 0\n# d: 2\n# e: 3\n# of f\nf: 1\n",
+        ),
+        ("a:\r\n  b: |\r\n    # text\r\n  # c\r\n", ["a", "b"], "a: {}\r\n# c\r\n"),
         ("a: 1\n", ["a"], ""),
         ("# head\n\na: 1\n", ["a"], "# head\n\n"),
         ("a: 1\n", ["x", "y"], "a: 1\n"),
