@@ -222,11 +222,11 @@ class Console:
 
     def reloaded(self, event: Any) -> None:
         """Plugin code was reloaded."""
-        self._transcript.note(f"reloaded: {', '.join(event.rows)}")
+        self._transcript.code_reloaded(event.rows)
 
     def applied(self, event: Any) -> None:
         """An edit of the configuration is in force."""
-        self._transcript.note(f"config applied: {', '.join(event.rows) or 'no row changed'}")
+        self._transcript.config_applied(event.rows)
 
     def _greet(self, agent: Agent, tail: int) -> None:
         label = next((each.label for each in self._process.agents("") if each.session_id == agent.id), None)

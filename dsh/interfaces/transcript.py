@@ -145,6 +145,14 @@ class Transcript:
         """A line about what went wrong."""
         self.note(text, RED)
 
+    def config_applied(self, rows: Sequence[str]) -> None:
+        """An edit of the configuration is in force, which touched these rows."""
+        self.note(f"config applied: {', '.join(rows) or 'no row changed'}")
+
+    def code_reloaded(self, rows: Sequence[str]) -> None:
+        """The code of these rows' plugins was reloaded."""
+        self.note(f"reloaded: {', '.join(rows)}")
+
     def _event(self, kind: str, data: Any) -> None:
         match kind:
             case "assistant/chunk":

@@ -11,6 +11,7 @@ from tests.cli.test_control import following
 from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
 from tests.interfaces.terminal import CTRL_C, UP, console
 
+HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
 TWO = DEMO.replace("      - id: main\n", "      - id: main\n      - id: helper\n")
 
 
@@ -110,3 +111,19 @@ async def test_without_a_terminal_commands_print_plain_lines(place: Place) -> No
             await attached.type("/quit\n")
             assert await attached.ends() == 0
             assert "\x1b" not in attached.out
+
+
+async def test_edits_of_the_daemons_configuration_are_told_as_in_its_own_console(place: Place) -> None:
+    place.write("cordis.yml", (place.work / "cordis.yml").read_text("utf-8") + HMR)
+    async with controlled(place), console(place, "main", command="attach") as terminal:
+        await terminal.stands("\n>")
+        good = (place.work / "cordis.yml").read_text("utf-8")
+        place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: 1"))
+        await terminal.stands("config applied: llm-demo")
+        place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: slow"))
+        await terminal.stands("paceMs: must be")
+        assert terminal.picture().count("paceMs: must be") == 1
+        place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: 0, paceMz: 1"))
+        await terminal.stands('did you mean "paceMs"?')
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0

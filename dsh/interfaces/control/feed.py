@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import Context, describe_error
+from dsh.cordis.errors import error_chain
 from dsh.core.agent import Agent
 from dsh.core.agent_events import (
     AgentCreated,
@@ -48,6 +51,9 @@ class Feed:
         ctx.on(InboxInserted, lambda event: self._queue(event.agent))
         ctx.on(InboxClaimed, lambda event: self._queue(event.agent))
         ctx.on(InboxDiscarded, lambda event: self._queue(event.agent))
+        ctx.on("loader/refreshed", lambda event: self._tell_host("host/config-applied", {"rows": list(event.rows)}))
+        ctx.on("hmr/reload", lambda event: self._tell_host("host/code-reloaded", {"rows": list(event.rows)}))
+        ctx.effect(self._follow_log)
 
     def join(self, subscription: Subscription) -> None:
         """Give it every frame from now on."""
@@ -119,9 +125,42 @@ class Feed:
     def _queue(self, agent: Agent) -> None:
         self._tell("session/queue", agent.id, queue_of(agent))
 
+    def _follow_log(self) -> Callable[[], None]:
+        handler = _Warnings(lambda message: self._tell_host("host/warning", {"message": message}))
+        logger = logging.getLogger("dsh")
+        logger.addHandler(handler)
+        return lambda: logger.removeHandler(handler)
+
+    def _tell_host(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Tell whoever asked for it what concerns the process as a whole."""
+        interested = [each for each in self._subscriptions if each.host]
+        if interested:
+            frame = frame_of({"type": kind, **data})
+            for each in interested:
+                each.put(frame)
+
     def _tell(self, kind: str, session_id: str, data: Mapping[str, Any]) -> None:
         interested = [each for each in self._subscriptions if each.wants(session_id)]
         if interested:
             frame = frame_of({"type": kind, "sessionId": session_id, **data})
             for each in interested:
                 each.put(frame)
+
+
+class _Warnings(logging.Handler):
+    """Hands on warnings and errors of the process's log, from any thread."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+            error = record.exc_info[1] if record.exc_info else None
+            why = error_chain(error) if error is not None else ""
+            text = message if why in message else f"{message}: {why}"
+            self._loop.call_soon_threadsafe(self._tell, text)
+        except Exception:  # the message cannot be made, or nobody is there any more
+            self.handleError(record)

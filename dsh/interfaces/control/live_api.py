@@ -102,7 +102,8 @@ async def stream(api: Api, request: Request) -> EventStream:
 
     `sessions`: ids separated by commas, all without it. `after`: `<session id>:<seq>`, repeatable: send what came after
     that event first. A `Last-Event-ID` header does the same for whoever comes back. In both an id is percent-encoded
-    once more, so that it may hold anything.
+    once more, so that it may hold anything. `host=true`: tell of the process, too (`host/config-applied {rows}`,
+    `host/code-reloaded {rows}`, `host/warning {message}`).
     """
     given = request.value("sessions")
     wanted = None if given in (None, "", "*") else [unquote(each) for each in str(given).split(",") if each]
@@ -112,5 +113,5 @@ async def stream(api: Api, request: Request) -> EventStream:
     for session_id in wanted or ():
         if api.feed.live(session_id) is None:
             await api.persistence.read_from(session_id, 2**53 - 1)  # raises when there is none
-    subscription = Subscription(api.feed, wanted, positions, last)
+    subscription = Subscription(api.feed, wanted, positions, last, request.value("host") == "true")
     return EventStream(subscription.chunks(), subscription.leave)

@@ -189,7 +189,7 @@ class RemoteConsole:
     async def _subscribe(self) -> bool:
         """Show what comes after the last event seen; True when the daemon dropped us because too much was waiting."""
         parser = FrameParser()
-        query = self._progress.query()
+        query = {**self._progress.query(), "host": "true"}
         with explained(self._entry):
             async with self._http.stream("GET", "/api/stream", params=query, timeout=STREAM_LIMITS) as response:
                 if response.is_error:
@@ -223,6 +223,12 @@ class RemoteConsole:
             self._dialogue.screen.changed()
         elif kind == "host/agent-error" and frame["step"] == 0:
             transcript.error(frame["message"])
+        elif kind == "host/config-applied":
+            transcript.config_applied(frame["rows"])
+        elif kind == "host/code-reloaded":
+            transcript.code_reloaded(frame["rows"])
+        elif kind == "host/warning":
+            transcript.note(f"daemon: {frame['message']}", "33")
 
     # -- the agent ------------------------------------------------------------------------------------------------
 

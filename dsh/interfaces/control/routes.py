@@ -90,7 +90,7 @@ ROUTES: Final = (
     Route("POST", "/api/sessions/{id}/cancel", live_api.cancel),
     Route("GET", "/api/sessions/{id}/queue", live_api.queue),
     Route("DELETE", "/api/sessions/{id}/queue/{message}", live_api.take_back),
-    Route("GET", "/api/stream", live_api.stream, ("sessions", "after")),
+    Route("GET", "/api/stream", live_api.stream, ("sessions", "after", "host")),
 )
 
 

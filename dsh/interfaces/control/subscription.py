@@ -43,12 +43,19 @@ class Subscription:
 
     wanted: session ids, None for all, also those that come later. positions: the seq of the last event it has of a
     session; sessions without one are followed from now on. last: the last event that it received of such a stream.
+    host: whether it is told of the process, too: edits of the configuration, reloaded code, warnings.
     """
 
     def __init__(
-        self, feed: Feed, wanted: Iterable[str] | None, positions: Mapping[str, int], last: Position | None
+        self,
+        feed: Feed,
+        wanted: Iterable[str] | None,
+        positions: Mapping[str, int],
+        last: Position | None,
+        host: bool = False,
     ) -> None:
         self._feed = feed
+        self.host = host
         self._wanted = None if wanted is None else frozenset(wanted)
         self._next = {session_id: seq + 1 for session_id, seq in positions.items()}
         self._last = last
