@@ -299,25 +299,47 @@ def parse_yaml(text: str, *, file: str = "", pure: bool = False) -> Any:
 def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> YamlError:
     mark = error.problem_mark or error.context_mark
     if "another document" in (error.problem or ""):
-        place = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+        place = _place(mark) if mark is not None else (0, 0)
         return YamlError("a second document starts here; a config file is one document", file, *place)
     reason = error.problem or error.context or "cannot be read"
-    start = error.context_mark
-    if error.context and start is not None and mark is not None and start.line != mark.line:
-        reason += f" ({error.context} that starts in line {start.line + 1})"
-    elif error.context and error.problem:
-        reason += f" ({error.context})"
     if mark is None:
         return YamlError(reason, file)
-    lines = text.split("\n")
+    start, lines = error.context_mark or mark, text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
+    at_end, context = not text[mark.index :].strip(), error.context or ""
+    opened = text[start.index : start.index + 1]
+    if "flow" in context or ("quoted" in context and "end of stream" in reason):
+        # Where it was opened helps more than where, lines later, it could not go on.
+        close = {"{": "}", "[": "]"}.get(opened, opened)
+        if at_end or mark.line != start.line:
+            rest = "" if at_end else f"; line {mark.line + 1} cannot be part of it"
+            return YamlError(f"the {opened} here is not closed: {close} is missing{rest}", file, *_place(start))
+        return YamlError(f"a comma or {close} is missing here, or the text needs quotes", file, *_place(mark))
+    inside = f" (in what begins in line {start.line + 1})" if start.line != mark.line else ""
     if "\t" in line[: mark.column + 1] and "cannot start any token" in reason:
         reason = "a tab stands here; indent with spaces, not tabs"
     elif "mapping values are not allowed" in reason:
-        reason += "; a value that contains ': ' needs quotes"
-    elif line[mark.column : mark.column + 1] in "@`%&*!|>" and "cannot start any token" in reason:
-        reason += "; a value that begins with this character needs quotes"
-    return YamlError(reason, file, mark.line + 1, mark.column + 1)
+        above = (
+            "a second ': ' stands in this line" if ": " in line[: mark.column] else "the value above ends before this"
+        )
+        reason = f"{above}; a value that contains ': ' needs quotes, and keys of one mapping the same indentation"
+    elif "cannot start any token" in reason and line[mark.column : mark.column + 1] in "@`%&*!|>":
+        reason = "a value that begins with this character needs quotes"
+    elif "alias" in reason or "alias" in context or "anchor" in context:
+        reason += "; a value that begins with * or & needs quotes"
+    elif "escape" in reason:
+        reason += "; within \"…\" a backslash is written \\\\, within '…' it stands for itself"
+    elif "parsing a block" in context and line[: mark.column].strip():
+        reason = f"this does not belong to the value before it; put the whole value in quotes{inside}"
+    elif "parsing a block" in context:
+        reason = f"this line is not indented like the lines it follows{inside}; a list item begins with a dash"
+    elif context:
+        reason += f" ({context})"
+    return YamlError(reason, file, *_place(mark))
+
+
+def _place(mark: yaml.Mark) -> tuple[int, int]:
+    return mark.line + 1, mark.column + 1
 
 
 def parse_json(text: str, *, file: str = "") -> Any:

@@ -114,7 +114,7 @@ def test_b01c_expression_tags(pure: bool) -> None:
         ("a: *x\n", 1, "alias"),
         ("a: \x01\n", 1, "control character"),
         ("? [a]\n: b\n", 1, "a key must be a single word"),
-        ("a: 'x\n", 2, "end of stream"),
+        ("a: 'x\n", 1, "is not closed"),
         ("a: " + "9" * 5000, 1, "too many digits"),
         ("&a [*a]", 1, "alias that contains itself"),
         ("a: [" * 3 + "[" * 300 + "]" * 300 + "]" * 3, 1, ""),
@@ -164,6 +164,27 @@ def test_json_files_have_places_too() -> None:
         parse_json('{\n"a": nope}', file="c.json")
     with pytest.raises(YamlError, match="stands twice"):
         parse_json('{"a": 1, "a": 2}', file="c.json")
+
+
+@pytest.mark.parametrize("pure", [False, True])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- id: a\n  config: {b: 1,\n    c: 2\n", "2:11: the { here is not closed: } is missing"),
+        ("- [1\n- b: 2\n", "1:3: the [ here is not closed: ] is missing; line 2 cannot be part of it"),
+        ("- id: a\n  name: 'open\n- id: b\n", "2:9: the ' here is not closed: ' is missing"),
+        ("a: [1, 2}\n", "1:9: a comma or ] is missing here"),
+        ("a: b: c\n", "1:5: a second ': ' stands in this line; a value that contains ': ' needs quotes"),
+        ("a: b\n  c: d\n", "2:4: the value above ends before this"),
+        ("a: 'x' y\n", "1:8: this does not belong to the value before it; put the whole value in quotes"),
+        ("a:\n  b: 1\n c: 2\n", "3:2: this line is not indented like the lines it follows"),
+        ("- a\nb: 1\n", "2:1: this line is not indented like the lines it follows"),
+    ],
+)
+def test_broken_text_is_blamed_where_it_began_with_what_to_do(text: str, says: str, pure: bool) -> None:
+    with pytest.raises(YamlError) as caught:
+        parse_yaml(text, file="a.yml", pure=pure)
+    assert str(caught.value).startswith(f"a.yml:{says}")
 
 
 def test_files_may_begin_with_a_bom_and_must_be_utf8(tmp_path: Path) -> None:
