@@ -51,6 +51,20 @@ def fork_prefix(session_id: str, events: EventsView, boundary: object = None) ->
     return prefix
 
 
+def closed_prefix(session_id: str, events: EventsView) -> tuple[list[SessionEvent], bool]:
+    """All events, or while a turn runs those up to the end of the turn before it; whether a turn was left out.
+
+    Raises SessionForkError in the first turn of a session.
+    """
+    if open_turn(events) is None:
+        return fork_prefix(session_id, events), False
+    for event in reversed(events):
+        if event.type == "turn/end":
+            return fork_prefix(session_id, events, event.seq), True
+    text = f'session "{session_id}" is in its first turn, and no turn before it could be copied; wait for its end'
+    raise SessionForkError(text, "OPEN_TURN")
+
+
 def _shown(value: object) -> str:
     try:
         return encode_str(value)

@@ -74,8 +74,9 @@ class _BuiltIn:
         self._front.cancel(keep_queue=False)
 
     async def fork(self, argument: str, screen: Screen) -> None:
-        session_id = await self._front.fork()
-        screen.print(f"now in {printable(session_id)}, a copy; /agents lists both")
+        copy = await self._front.fork()
+        without = " without the running turn" if copy.cut else ""
+        screen.print(f"now in {printable(copy.session_id)}, a copy{without}; /agents lists both")
 
     def quit(self, argument: str, screen: Screen) -> None:
         self._dialogue.quit()

@@ -24,7 +24,7 @@ from dsh.loader.boot import when_started
 
 from .commands import CommandTable, ConsoleCommands
 from .dialogue import Dialogue
-from .front import AgentLine, SettingLine, Waiting
+from .front import AgentLine, Copied, SettingLine, Waiting
 from .process import Process
 from .screen import PlainScreen
 from .terminal_lines import can_draw, typed_lines
@@ -165,10 +165,10 @@ class Console:
     async def switch(self, name: str) -> None:
         self._talk_to(self._process.named(name))
 
-    async def fork(self) -> str:
-        agent = await self._process.fork(self.agent)
+    async def fork(self) -> Copied:
+        agent, cut = await self._process.fork(self.agent)
         self._talk_to(agent)
-        return agent.id
+        return Copied(agent.id, cut)
 
     def _talk_to(self, agent: Agent) -> None:
         if agent is not self._agent:
@@ -236,3 +236,5 @@ class Console:
         shown = [e for e in agent.session.events if e.type in ("user/message", "assistant/message")]
         for event in shown[-tail:] if tail else ():
             self._transcript.message(event.type, event.data)
+        if tail:
+            self._transcript.broken_off((event.type, event.data) for event in reversed(agent.session.events))

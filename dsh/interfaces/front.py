@@ -29,6 +29,14 @@ class AgentLine:
 
 
 @record
+class Copied:
+    """A copy of a session; ``cut``: without the turn that was running."""
+
+    session_id: str
+    cut: bool
+
+
+@record
 class SettingLine:
     """One setting or config key: dotted key, value in force, the layer it comes from, what it means, and the values
     there are, if they are few."""
@@ -72,8 +80,8 @@ class Front(Protocol):
     async def switch(self, name: str) -> None:
         """Talk to the agent with this label, or with a session id that begins so."""
 
-    async def fork(self) -> str:
-        """Copy the conversation into a new session and talk to that; its id."""
+    async def fork(self) -> Copied:
+        """Copy the conversation, as far as its turns have ended, into a new session and talk to that."""
 
     async def settings(self) -> Sequence[SettingLine]:
         """Every known setting."""

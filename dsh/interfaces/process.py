@@ -11,7 +11,7 @@ from dsh.cordis import HarnessError
 from dsh.cordis.nearest import did_you_mean
 from dsh.core.agent import CreateAgentOptions
 from dsh.core.agents import Agents
-from dsh.core.fork import fork_prefix
+from dsh.core.fork import closed_prefix
 from dsh.core.seams import Settings
 
 from .front import AgentLine, SettingLine
@@ -81,13 +81,14 @@ class Process:
         """The workspace of an agent."""
         return agent.session.header.cwd or os.getcwd()
 
-    async def fork(self, agent: Agent) -> Agent:
-        """An agent on a copy of an agent's session. Raises HarnessError while that is in a turn."""
+    async def fork(self, agent: Agent) -> tuple[Agent, bool]:
+        """An agent on a copy of an agent's session, and whether the turn that runs there was left out. Raises
+        HarnessError in the first turn."""
         session = agent.session
-        seed = fork_prefix(session.id, session.events)
+        seed, cut = closed_prefix(session.id, session.events)
         meta = {"cwd": session.header.cwd, "parentSession": session.id, "seedLength": len(seed)}
         options = CreateAgentOptions(f"session-{uuid.uuid4()}", meta, seed=seed, agent_options=agent.options)
-        return (await self._loop.create_agent(self._loop.ctx, options)).agent
+        return (await self._loop.create_agent(self._loop.ctx, options)).agent, cut
 
     def usage(self, agent: Agent) -> Mapping[str, Any]:
         """Turns, and tokens by kind, of an agent's session."""

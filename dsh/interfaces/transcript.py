@@ -35,6 +35,9 @@ LIVE_ROWS: Final = 14
 EXPANDED: Final = 100_000
 """Characters of a tool result that `Transcript.expand` shows."""
 
+OUTCOME_UNKNOWN: Final = "TOOL_OUTCOME_UNKNOWN"
+"""The code of a result that was put into a log instead of one that was lost."""
+
 ODD: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What events of other builds of this log may lead to: a display must not break on them."""
 
@@ -136,6 +139,27 @@ class Transcript:
             self._finish_streams()
         else:
             self._print("answer", text)
+
+    def broken_off(self, backwards: Iterable[tuple[str, Any]]) -> None:
+        """Say that the last turn, whose end was shown to nobody, was cut off. backwards: the events, last first."""
+        calls: list[str] = []
+        lost: set[str] = set()
+        with suppress(*ODD):
+            for kind, data in backwards:
+                if kind == "turn/end":
+                    if data["reason"]["kind"] != "interrupted":
+                        return
+                elif kind == "turn/start":
+                    break
+                elif kind == "tool/result" and data.get("error", {}).get("code") == OUTCOME_UNKNOWN:
+                    lost.add(data["message"]["source"]["callId"])
+                elif kind == "tool/call" and data["callId"] in lost:
+                    calls.append(data["name"])
+            else:
+                return
+            for name in reversed(calls):
+                self.note(f"{name}: the process ended before it had a result; what it did is not known", YELLOW)
+            self.note("the process ended in the middle of this turn; ask to go on", YELLOW)
 
     def note(self, text: str, colour: str = DIM) -> None:
         """A line about what happens."""

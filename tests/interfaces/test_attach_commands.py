@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.cli.kit import Place
 from tests.cli.test_control import following
-from tests.interfaces.control_kit import DEMO, WAIT, controlled, demo_place
-from tests.interfaces.terminal import CTRL_C, UP, console
+from tests.interfaces.control_kit import DEMO, WAIT, begun, controlled, demo_place, go
+from tests.interfaces.terminal import ALT_ENTER, CTRL_C, UP, console
 
 HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
+CHECKPOINTS = "- {id: checkpoints, name: dsh-session-checkpoint-policy}\n"
 TWO = DEMO.replace("      - id: main\n", "      - id: main\n      - id: helper\n")
 
 
@@ -120,10 +123,59 @@ async def test_edits_of_the_daemons_configuration_are_told_as_in_its_own_console
         good = (place.work / "cordis.yml").read_text("utf-8")
         place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: 1"))
         await terminal.stands("config applied: llm-demo")
+        await terminal.stands("main · demo · 10 at once")
+        place.write("cordis.yml", good.replace("maxParallelToolCalls: 10", "maxParallelToolCalls: 3"))
+        await terminal.stands("main · demo · 3 at once")
         place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: slow"))
         await terminal.stands("paceMs: must be")
         assert terminal.picture().count("paceMs: must be") == 1
         place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: 0, paceMz: 1"))
         await terminal.stands('did you mean "paceMs"?')
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+async def test_a_killed_daemon_takes_no_draft_along_and_its_session_tells_what_was_cut_off(place: Place) -> None:
+    place.write("cordis.yml", (place.work / "cordis.yml").read_text("utf-8") + CHECKPOINTS)
+    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
+        await terminal.stands("\n>")
+        terminal.type(WAIT + "\r")
+        await control.begun()
+        terminal.type("a draft of")
+        terminal.type(ALT_ENTER + "two lines")
+        await terminal.stands("two lines")
+        control.daemon.signal(signal.SIGKILL)
+        assert await terminal.ends() == 1
+        assert f"ended; `dsh resume {control.main}` goes on with the session\n" in terminal.screen()
+        assert terminal.screen().endswith("what you had typed:\na draft of\ntwo lines\n")
+        main = control.main
+    async with console(place, main, command="resume") as terminal:
+        await terminal.stands("bash: the process ended before it had a result")
+        await terminal.stands("the process ended in the middle of this turn")
+        terminal.type("/quit\r")
+        assert await terminal.ends() == 0
+
+
+@pytest.mark.parametrize("command", ["run", "attach"])
+async def test_a_fork_while_a_turn_runs_is_of_all_before_that_turn(place: Place, command: str) -> None:
+    async with AsyncExitStack() as stack:
+        if command == "attach":
+            await stack.enter_async_context(controlled(place))
+        arguments = ("main",) if command == "attach" else ()
+        terminal = await stack.enter_async_context(console(place, *arguments, command=command))
+        await terminal.stands("\n>")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("/fork\r")
+        await terminal.stands("is in its first turn")
+        go(place)
+        await terminal.stands("[demo")
+        terminal.type(WAIT + "\r")
+        await begun(place)
+        terminal.type("/fork\r")
+        await terminal.stands("a copy without the running turn")
+        terminal.type("in the copy\r")
+        await terminal.stands("You said: in the copy")
+        go(place)
         terminal.type("/quit\r")
         assert await terminal.ends() == 0

@@ -352,7 +352,7 @@ async def test_bytes_that_are_no_request_end_the_connection_with_an_error(place:
 async def test_a_query_name_that_would_be_ignored_is_refused(place: Place) -> None:
     async with controlled(place) as control:
         for path, name, known in (
-            (f"/api/stream?session={control.main}", "session", "sessions, after"),
+            (f"/api/stream?session={control.main}", "session", "sessions, after, host"),
             ("/api/sessions?limit=1&cdw=/", "cdw", "limit, cwd, q, cursor"),
             (f"/api/sessions/{control.main}/events?form=1", "form", "from, limit, view"),
             ("/api/status?verbose", "verbose", "(none)"),

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +14,10 @@ import httpx
 
 from ..commands import CommandTable
 from ..dialogue import Dialogue
-from ..front import AgentLine, SettingLine, Waiting
+from ..front import AgentLine, Copied, SettingLine, Waiting
 from ..screen import PlainScreen
 from ..terminal_lines import can_draw, typed_lines
+from ..terminal_text import printable
 from .client import (
     ANSWER_SECONDS,
     REQUEST_SECONDS,
@@ -47,6 +49,7 @@ class RemoteConsole:
         self.running = target.agent["status"] == "running"
         self._waiting: list[Waiting] = []
         self._over: str | None = None
+        self._cap: int | None = None
         self._progress = Progress(target.session_id, -1)
         self._jobs: set[asyncio.Task[None]] = set()
         self._entry = target.daemon.entry
@@ -67,8 +70,9 @@ class RemoteConsole:
     async def run(self) -> int:
         """Until the person detaches (0) or the daemon ends (1)."""
         transcript = self._dialogue.transcript
+        unsent = ""
         try:
-            transcript.follow(self._target.name)
+            transcript.follow(self._target.name, cap=lambda: self._cap)
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
             self._progress.after = await self._past()
             watching = asyncio.create_task(self._watch(), name="attach: events")
@@ -79,6 +83,7 @@ class RemoteConsole:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._dialogue.interrupt)
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
             if not talking.done():
+                unsent = self._dialogue.prompt_line.typed
                 talking.cancel()
             elif not self._terminal and not talking.cancelled() and talking.exception() is None:
                 await self._until_quiet(watching)
@@ -95,6 +100,8 @@ class RemoteConsole:
                 raise error
         if self._over is not None:
             print(f"dsh: {self._over}", file=sys.stderr)
+            if unsent.strip():
+                print(f"what you had typed:\n{printable(unsent)}", file=sys.stderr)
             return 1
         if self._terminal:
             print(f"detached; {self._target.daemon.name} goes on", file=sys.stderr)
@@ -121,6 +128,7 @@ class RemoteConsole:
         """Show the last messages, and return the event after which the live part begins."""
         status = await self._ask("GET", "")
         last: int = status["asOfSeq"]
+        self._cap = status.get("maxParallelToolCalls")
         if model := status.get("model"):  # the log tells it when it changes only
             self._dialogue.transcript.recall("request/context", {"model": model.partition("/")[2]})
         if self._tail <= 0:
@@ -130,6 +138,11 @@ class RemoteConsole:
         for event in (await self._messages(last))[-self._tail :]:
             self._dialogue.transcript.message(event["type"], event["data"])
         return last
+
+    async def _learn_cap(self) -> None:
+        with suppress(ControlError):
+            self._cap = (await self._ask("GET", "")).get("maxParallelToolCalls")
+            self._dialogue.screen.changed()
 
     async def _before_turn(self, last: int) -> int:
         """The event before the turn that the log ends in; `last` itself when that is in none."""
@@ -180,7 +193,7 @@ class RemoteConsole:
                 return
             entry = await asyncio.to_thread(still_there, self._entry)
             if entry is None:
-                self._over = f"{name} ended"
+                self._over = f"{name} ended; `dsh resume {self._target.session_id}` goes on with the session"
                 return
             if entry != self._entry:
                 self._entry, old, self._http = entry, self._http, _client(entry)
@@ -211,6 +224,8 @@ class RemoteConsole:
             self.running = frame.get("status") == "running"
         elif kind == "host/session-status":
             self.running = frame["status"] == "running"
+            if self.running:  # settings change without a word
+                self._start(self._learn_cap())
             if frame["status"] == "closed":
                 transcript.note("the session was closed in its daemon", "33")
         elif kind == "session/queue":
@@ -225,6 +240,7 @@ class RemoteConsole:
             transcript.error(frame["message"])
         elif kind == "host/config-applied":
             transcript.config_applied(frame["rows"])
+            self._start(self._learn_cap())
         elif kind == "host/code-reloaded":
             transcript.code_reloaded(frame["rows"])
         elif kind == "host/warning":
@@ -283,7 +299,7 @@ class RemoteConsole:
             self._stream.cancel()
         try:
             self._go_to(Target(before.daemon, agent))
-            self._dialogue.transcript.follow(self._target.name)
+            self._dialogue.transcript.follow(self._target.name, cap=lambda: self._cap)
             self._dialogue.transcript.note(f"now with {self._target.name}, session {self._target.session_id}")
             self._progress = Progress(self._target.session_id, await self._past())
         except BaseException:
@@ -299,10 +315,10 @@ class RemoteConsole:
         self.running = target.agent["status"] == "running"
         self._waiting = []
 
-    async def fork(self) -> str:
-        session_id = await self._process.fork(self._target.session_id)
-        await self.switch(session_id)
-        return session_id
+    async def fork(self) -> Copied:
+        copy = await self._process.fork(self._target.session_id)
+        await self.switch(copy.session_id)
+        return copy
 
     # -- the daemon -----------------------------------------------------------------------------------------------
 

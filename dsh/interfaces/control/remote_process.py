@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from dsh.cordis.nearest import did_you_mean
 
-from ..front import AgentLine, SettingLine
+from ..front import AgentLine, Copied, SettingLine
 from ..outcome import usage_of
 from .client import ControlError
 
@@ -66,10 +66,11 @@ class RemoteProcess:
         labels = [each["label"] for each in agents if each.get("label")]
         raise ControlError(f'no agent "{name}"; agents: {", ".join(labels) or "(none)"}{did_you_mean(name, labels)}')
 
-    async def fork(self, session_id: str) -> str:
-        """Open a session that begins as this one; its id."""
-        answer = await self._ask("POST", f"/api/sessions/{quote(session_id, safe='')}/fork", {})
-        return str(answer["sessionId"])
+    async def fork(self, session_id: str) -> Copied:
+        """Open a session that begins as this one, as far as its turns have ended."""
+        path = f"/api/sessions/{quote(session_id, safe='')}/fork"
+        answer = await self._ask("POST", path, {"boundary": "closed"})
+        return Copied(str(answer["sessionId"]), bool(answer["cut"]))
 
     async def usage(self, session_id: str) -> Mapping[str, Any]:
         """Turns, and tokens by kind, of a session."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dsh.cordis import HarnessError
 from dsh.core.agent import AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from dsh.core.agents import Agents
-from dsh.core.fork import fork_prefix
+from dsh.core.fork import closed_prefix, fork_prefix
 from dsh.core.seams import SessionPersistence
 from dsh.core.session import EventsView, Session
 from dsh.llm.service import Llm
@@ -131,6 +131,7 @@ async def show(api: Api, request: Request, session_id: str) -> Response:
     data = {**_row(header, described), "header": header.to_wire(), "asOfSeq": len(events) - 1, "projections": {}}
     if agent is not None:
         data["queue"] = queue_of(agent)
+        data["maxParallelToolCalls"] = api.loop.max_parallel_tool_calls
         if (projections := api.ctx.get("sessionProjections")) is not None:
             snapshot = projections.snapshot(agent.session)
             data["projections"], data["asOfSeq"] = snapshot.values, snapshot.as_of_seq
@@ -196,20 +197,25 @@ async def events(api: Api, request: Request, session_id: str) -> Response:
 
 
 async def fork(api: Api, request: Request, session_id: str) -> Response:
-    """Open a session that begins with this one's events up to `boundary` (a seq outside of any turn; default: all)."""
+    """Open a session that begins with this one's events up to `boundary`: a seq outside of any turn, or "closed" for the
+    end of the last turn that has ended while another one runs; default: all."""
     body = request.json()
     only_fields(body, "boundary")
     api.refuse_while_draining()
     header, log = await _log(api, session_id)
     view = log if isinstance(log, EventsView) else EventsView(list(log))
-    prefix = fork_prefix(session_id, view, body.get("boundary"))
+    cut = False
+    if body.get("boundary") == "closed":
+        prefix, cut = closed_prefix(session_id, view)
+    else:
+        prefix = fork_prefix(session_id, view, body.get("boundary"))
     child = f"session-{uuid.uuid4()}"
     meta = {"cwd": header.cwd, "parentSession": session_id, "seedLength": len(prefix)}
     agent = api.agents.get(session_id)
     options = agent.options if agent is not None else AgentOptions()
     loop = api.loop
     await loop.create_agent(loop.ctx, CreateAgentOptions(child, meta, seed=prefix, agent_options=options))
-    return Response(201, {"sessionId": child, "seedLength": len(prefix)})
+    return Response(201, {"sessionId": child, "seedLength": len(prefix), "cut": cut})
 
 
 async def _log(api: Api, session_id: str) -> tuple[SessionHeader, Sequence[SessionEvent]]:
