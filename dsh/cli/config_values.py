@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -31,6 +33,7 @@ LayerName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _ATTEMPTS = 5
+_NULLS = ("null", "Null", "NULL", "~")
 _LAYERS = {
     "user": "your patch",
     "patch": "a patch",
@@ -92,10 +95,17 @@ def set_(
         parsed = parse_yaml(value, file="value")
     except YamlError as error:
         fail(f"{target}: {error.reason}")
+    if parsed is None and value.strip() not in _NULLS:
+        parsed = value  # '' is the empty text; who means nothing says null
     if SECRET_KEY.search(target) and isinstance(parsed, str):
         hint = "store one with `dsh credentials set NAME`, or say `!env NAME`"
         fail(f"{target}: keys and passwords do not belong into a composition; {hint}")
-    _edit(composition(file, patch, own=True), target, layer, lambda draft, to: draft.set(target, parsed, to))
+    as_text = ""
+    if isinstance(parsed, Mapping) and not value.lstrip().startswith("{"):
+        quoted = shlex.quote(json.dumps(value, ensure_ascii=False))
+        as_text = f"a text that holds ': ' needs quotes of its own: {quoted}"
+    source = composition(file, patch, own=True)
+    _edit(source, target, layer, lambda draft, to: draft.set(target, parsed, to), as_text)
 
 
 def unset(target: Target, file: File = None, patch: Patch = None, layer: LayerName = None) -> None:
@@ -106,8 +116,13 @@ def unset(target: Target, file: File = None, patch: Patch = None, layer: LayerNa
 # --- editing ----------------------------------------------------------------------------------------------------------
 
 
-def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draft, Layer | None], Place]) -> None:
-    """Make the edit, look at the composition with it, write it; again if somebody saved the file meanwhile."""
+def _edit(
+    source: Source, target: str, layer: str | None, change: Callable[[Draft, Layer | None], Place], as_text: str = ""
+) -> None:
+    """Make the edit, look at the composition with it, write it; again if somebody saved the file meanwhile.
+
+    `as_text` is said where a text was wanted.
+    """
     from dsh.interfaces.drafts import Draft
     from dsh.loader.writeback import FileChangedError
 
@@ -116,7 +131,7 @@ def _edit(source: Source, target: str, layer: str | None, change: Callable[[Draf
         for left in reversed(range(_ATTEMPTS)):
             draft = Draft(source)
             place = change(draft, to)
-            _check(source, draft, place)
+            _check(source, draft, place, as_text)
             try:
                 draft.write()
                 break
@@ -140,11 +155,13 @@ def known_layer(layer: str | None) -> str | None:
     return layer
 
 
-def _check(source: Source, draft: Draft, place: Place) -> None:
+def _check(source: Source, draft: Draft, place: Place, as_text: str) -> None:
     """Leave when the composition with the draft has a mistake that it has not without it."""
     problems, warnings = look(source, draft.texts, place)
     for problem in problems:
         tell(problem)
+    if as_text and any("must be a string" in problem for problem in problems):
+        tell(as_text)
     if problems:
         fail("nothing was changed")
     for warning in warnings:

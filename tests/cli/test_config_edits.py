@@ -183,6 +183,18 @@ async def test_of_an_edit_of_several_files_all_are_written_or_none(
     assert (text(place), text(place, "cordis.patch.yml")) == (ROWS, patch + "# theirs\n")
 
 
+async def test_an_empty_value_is_the_empty_text_and_a_text_like_a_mapping_is_told_to_be_quoted(place: Place) -> None:
+    said = await refused(place, "set", "a.label", "plain: colon")
+    assert """a text that holds ': ' needs quotes of its own: '"plain: colon"'\n""" in said
+    await done(place, "set", "a.label", '"plain: colon"')
+    assert "label: 'plain: colon'" in text(place)
+    await done(place, "set", "a.label", "")
+    assert "label: ''" in text(place)
+    assert 'must be a whole number, got ""' in await refused(place, "set", "a.size", "")
+    await done(place, "set", "a.label", "null")
+    assert "label: null" in text(place)
+
+
 async def test_what_is_not_a_file_of_ones_own_is_not_edited(tmp_path: Path) -> None:
     place = Place.make(tmp_path)
     for arguments in (["set", "llm.x", "1"], ["unset", "llm.x"], ["edit"]):
@@ -272,7 +284,7 @@ async def test_edit_offers_the_text_again_until_it_is_right_and_saves_exactly_th
         await terminal.stands("key config.size: must be ≥ 1, got 0")
         await terminal.stands("Edit again?")
         terminal.type("\n")
-        await terminal.stands("cordis.yml:2: the [ here is not closed")
+        await terminal.stands("cordis.yml:4: this cannot stand within [ ]")
         terminal.type("y\n")
         await terminal.until(lambda: terminal.screen().count("Edit again?") == 3, "not offered again")
         terminal.type("y\n")

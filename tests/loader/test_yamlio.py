@@ -173,6 +173,7 @@ def test_json_files_have_places_too() -> None:
         ("- id: a\n  config: {b: 1,\n    c: 2\n", "2:11: the { here is not closed: } is missing"),
         ("- [1\n- b: 2\n", "1:3: the [ here is not closed: ] is missing; line 2 cannot be part of it"),
         ("- id: a\n  name: 'open\n- id: b\n", "2:9: the ' here is not closed: ' is missing"),
+        ("# [\n- [\n\n- id: a\n", "4:1: this cannot stand within [ ] or { }; is one above not closed?"),
         ("a: [1, 2}\n", "1:9: a comma or ] is missing here"),
         ("a: b: c\n", "1:5: a second ': ' stands in this line; a value that contains ': ' needs quotes"),
         ("a: b\n  c: d\n", "2:4: the value above ends before this"),
