@@ -57,6 +57,7 @@ def set_(
     provider, slash, model = route.partition("/")
     if not slash or not provider.strip() or not model.strip():
         fail(f'"{route}" is no route: write PROVIDER/MODEL, as in deepseek-official/deepseek-flash', 2)
+    doubts = _doubts(provider, model, file)
     document = OfflineSettings(resolve_home())
     try:
         warnings = document.set(SECTION, {"provider": provider, "model": model})
@@ -65,12 +66,13 @@ def set_(
     for warning in warnings:
         tell(warning)
     typer.echo(f"{provider}/{model} is the default now ({document.shown})")
-    for doubt in _doubts(provider, model, file):
+    for doubt in doubts:
         tell(doubt)
 
 
 def _doubts(provider: str, model: str, file: Path | None) -> list[str]:
-    """What speaks against a route in this composition; nothing when that cannot be told."""
+    """What speaks against a route in this composition; nothing when that cannot be told. Leaves when no row offers the
+    provider: no agent could be answered."""
     try:
         path, found, _ = routes(file)
     except typer.Exit:  # said already
@@ -81,7 +83,7 @@ def _doubts(provider: str, model: str, file: Path | None) -> list[str]:
     known = {each["id"]: each for each in found["providers"]}
     if provider not in known:
         hint = did_you_mean(provider, list(known)) or f" ({', '.join(known) or 'it has none'})"
-        return [f'no row of {show_path(str(path))} offers the provider "{provider}"{hint}']
+        fail(f'no row of {show_path(str(path))} offers the provider "{provider}"{hint}; nothing was changed')
     doubts = []
     ids = [each["id"] for each in known[provider]["models"]]
     if ids and model not in ids:

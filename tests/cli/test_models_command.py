@@ -61,7 +61,8 @@ async def test_set_drops_the_effort_of_the_route_before_and_refuses_what_is_no_r
         done = await place.dsh("models", "set", wrong)
         assert done.code == 2 and "write PROVIDER/MODEL" in done.err
     near = await place.dsh("models", "set", "dmo/demo")
-    assert near.code == 0 and 'did you mean "demo"?' in near.err
+    assert near.code == 1 and 'offers the provider "dmo"; did you mean "demo"?; nothing was changed' in near.err
+    assert (place.home / "settings.yaml").read_text() == text
 
 
 async def test_a_running_daemon_is_asked_and_follows_the_choice(place: Place) -> None:
