@@ -197,8 +197,8 @@ async def events(api: Api, request: Request, session_id: str) -> Response:
 
 
 async def fork(api: Api, request: Request, session_id: str) -> Response:
-    """Open a session that begins with this one's events up to `boundary`: a seq outside of any turn, or "closed" for the
-    end of the last turn that has ended while another one runs; default: all."""
+    """Open a session that begins with this one's events up to `boundary`: a seq outside of any turn, or "closed" for
+    the end of the last turn that has ended while another one runs; default: all."""
     body = request.json()
     only_fields(body, "boundary")
     api.refuse_while_draining()

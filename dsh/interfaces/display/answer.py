@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ..terminal_text import visible
@@ -15,6 +16,10 @@ LIVE_ROWS: Final = 8
 
 LIVE_MARKDOWN: Final = 2000
 """Characters up to which the rest is rendered again for each picture."""
+
+
+_TABLE: Final = re.compile(r"^.*\|.*\n *\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *$", re.M)
+"""The head of a table, and the line below that."""
 
 
 class Answer:
@@ -70,6 +75,8 @@ class Answer:
             self._code.clear()
             return self._ink(DIM, block.text)
         if not self._ink.style.enabled:
+            if block.kind == "text" and _TABLE.search(block.text):  # hard to read as it is written
+                return markdown.unstyled(markdown.rendered(block.text, width, self._ink.glyphs))
             return block.text
         if block.kind != "code":
             return markdown.rendered(block.text, width, self._ink.glyphs)

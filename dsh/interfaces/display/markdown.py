@@ -1,7 +1,7 @@
 """Blocks of markdown as text for a terminal, made by rich; code highlighted in the terminal's own colours.
 
-rich is imported with the first block, or before that by `preload`. Without styles markdown is shown as it was written:
-that is what it is made for.
+rich is imported with the first block, or before that by `preload`. Without styles markdown is shown as it was written,
+except for tables: that is what it is made for.
 """
 
 from __future__ import annotations
