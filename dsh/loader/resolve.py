@@ -168,16 +168,22 @@ def _nearest_file(path: Path, name: str) -> str | None:
 
 
 def _moved_file(path: Path, base_dir: Path) -> str | None:
-    """A file of the same name in the folder of the composition, or one folder further down."""
+    """A file of the same name in the folder of the composition, up to two folders further down, or at the same place
+    seen from the folder above."""
+    from glob import escape
+
     wanted = path.name if path.suffix == ".py" else f"{path.name}.py"
     try:
-        folders = [base_dir, *sorted(entry for entry in base_dir.iterdir() if entry.is_dir())]
+        near = [found for down in ("", "*/", "*/*/") for found in sorted(base_dir.glob(down + escape(wanted)))]
     except OSError:
-        return None
-    for folder in folders:
-        found = folder / wanted
-        if found.is_file() and not folder.name.startswith((".", "_")):
-            return f"./{found.relative_to(base_dir)}"
+        near = []
+    for found in near:
+        inside = found.relative_to(base_dir)
+        if found.is_file() and not any(part.startswith((".", "_")) for part in inside.parts[:-1]):
+            return f"./{inside}"
+    if path.is_relative_to(base_dir):
+        above = path.relative_to(base_dir).with_name(wanted)
+        return f"../{above}" if os.path.isfile(base_dir.parent / above) else None
     return None
 
 

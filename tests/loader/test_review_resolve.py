@@ -64,3 +64,24 @@ def test_a_file_that_is_not_there_is_not_taken_for_one_that_is_no_plugin(folder:
     (folder / "shelf" / "__init__.py").touch()
     with pytest.raises(ResolveError, match=r"there is no plugin at \./shelf/mine\.py \(looked in shelf\)"):
         resolve("./shelf/mine.py", folder)
+
+
+@pytest.mark.parametrize(
+    ("stands", "says"),
+    [
+        ("base/plugins/mine.py", "./plugins/mine.py"),
+        ("base/src/plugins/mine.py", "./src/plugins/mine.py"),
+        ("base/mine.py", "./mine.py"),
+        ("plugin/mine.py", "../plugin/mine.py"),
+        ("base/.venv/lib/mine.py", None),
+    ],
+)
+def test_a_plugin_file_that_was_moved_is_found_near_by(tmp_path: Path, stands: str, says: str | None) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    file = tmp_path / stands
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("def apply(ctx): ...\n")
+    with pytest.raises(ResolveError) as caught:
+        resolve("./plugin/mine.py", base)
+    assert caught.value.nearest == says
