@@ -131,7 +131,7 @@ def _edit(
         for left in reversed(range(_ATTEMPTS)):
             draft = Draft(source)
             place = change(draft, to)
-            _check(source, draft, place, as_text)
+            _check(source, draft, as_text)
             try:
                 draft.write()
                 break
@@ -155,9 +155,10 @@ def known_layer(layer: str | None) -> str | None:
     return layer
 
 
-def _check(source: Source, draft: Draft, place: Place, as_text: str) -> None:
+def _check(source: Source, draft: Draft, as_text: str) -> None:
     """Leave when the composition with the draft has a mistake that it has not without it."""
-    problems, warnings = look(source, draft.texts, place)
+    problems, warnings = look(source, draft.texts)
+    problems += map(str, draft.slips)
     for problem in problems:
         tell(problem)
     if as_text and any("must be a string" in problem for problem in problems):
@@ -168,11 +169,8 @@ def _check(source: Source, draft: Draft, place: Place, as_text: str) -> None:
         tell(warning)
 
 
-def look(source: Source, texts: Mapping[Path, str], place: Place | None = None) -> tuple[list[str], list[str]]:
-    """What would be wrong with new texts of files, and what would be odd. What is wrong already is odd only.
-
-    A key that nobody reads, which is odd in a file, is wrong at the `place` of an edit: it is a slip of the pen.
-    """
+def look(source: Source, texts: Mapping[Path, str]) -> tuple[list[str], list[str]]:
+    """What would be wrong with new texts of files, and what would be odd. What is wrong already is odd only."""
     from dsh.interfaces.offline import check
 
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print
@@ -182,10 +180,9 @@ def look(source: Source, texts: Mapping[Path, str], place: Place | None = None) 
         before = check(source)
     known = {_meaning(each) for each in [*before.problems, *before.warnings]}
     odd = [each for each in after.warnings if _meaning(each) not in known]
-    slips = [each for each in odd if place and (each.row, each.key, each.stage) == (place.address, place.key, "config")]
     problems = [each for each in after.problems if _meaning(each) not in known]
     still = [f"wrong before and still: {each}" for each in after.problems if _meaning(each) in known]
-    return [str(each) for each in [*problems, *slips]], [*still, *(f"warning: {each}" for each in odd)]
+    return [str(each) for each in problems], [*still, *(f"warning: {each}" for each in odd)]
 
 
 def _meaning(problem: Problem) -> tuple[Any, ...]:
