@@ -152,6 +152,10 @@ async def test_a_killed_daemon_takes_no_draft_along_and_its_session_tells_what_w
     async with console(place, main, command="resume") as terminal:
         await terminal.stands("bash: the process ended before it had a result")
         await terminal.stands("the process ended in the middle of this turn")
+        terminal.type(UP)
+        await terminal.stands("> a draft of\n  two lines")
+        terminal.type(CTRL_C)
+        await terminal.gone("> a draft of")
         terminal.type("/quit\r")
         assert await terminal.ends() == 0
 

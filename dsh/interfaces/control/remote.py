@@ -102,6 +102,8 @@ class RemoteConsole:
             print(f"dsh: {self._over}", file=sys.stderr)
             if unsent.strip():
                 print(f"what you had typed:\n{printable(unsent)}", file=sys.stderr)
+                if (history := self._dialogue.prompt_line.history) is not None:
+                    history.add(unsent)
             return 1
         if self._terminal:
             print(f"detached; {self._target.daemon.name} goes on", file=sys.stderr)
