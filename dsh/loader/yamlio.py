@@ -307,9 +307,13 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> YamlErro
     start, lines = error.context_mark or mark, text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     at_end, context = not text[mark.index :].strip(), error.context or ""
-    opened = text[start.index : start.index + 1]
     if "flow node" in context:
-        return YamlError("this cannot stand within [ ] or { }; is one above not closed?", file, *_place(mark))
+        before = text[: mark.index].rstrip()
+        if before[-1:] not in ("[", "{"):
+            return YamlError("this cannot stand within [ ] or { }; is one above not closed?", file, *_place(mark))
+        column = len(before) - 2 - before.rfind("\n")
+        start = yaml.Mark("", len(before) - 1, before.count("\n"), column, None, 0)
+    opened = text[start.index : start.index + 1]
     if "flow" in context or ("quoted" in context and "end of stream" in reason):
         # Where it was opened helps more than where, lines later, it could not go on.
         close = {"{": "}", "[": "]"}.get(opened, opened)

@@ -284,7 +284,7 @@ async def test_edit_offers_the_text_again_until_it_is_right_and_saves_exactly_th
         await terminal.stands("key config.size: must be ≥ 1, got 0")
         await terminal.stands("Edit again?")
         terminal.type("\n")
-        await terminal.stands("cordis.yml:4: this cannot stand within [ ]")
+        await terminal.stands("cordis.yml:2: the [ here is not closed")
         terminal.type("y\n")
         await terminal.until(lambda: terminal.screen().count("Edit again?") == 3, "not offered again")
         terminal.type("y\n")

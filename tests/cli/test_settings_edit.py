@@ -64,7 +64,7 @@ async def test_what_is_wrong_is_said_with_its_line_and_nothing_is_lost(place: Pl
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("agent-loop: [\n", "$DSH_HOME/settings.yaml:2"),
+        ("agent-loop: [\n", "$DSH_HOME/settings.yaml:1"),
         ("- a\n", "$DSH_HOME/settings.yaml: must be a mapping of sections"),
         (b"a: \xff\n", "$DSH_HOME/settings.yaml: not UTF-8 text (it has the byte 0xff)"),
     ],

@@ -190,7 +190,7 @@ async def test_b14i_secrets_are_masked_in_the_report(folder: Path) -> None:
     [
         ("", "cordis.yml: must be a list of rows, the file is empty"),
         ("a: 1\n", "cordis.yml:1: must be a list of rows, got a mapping"),
-        ("- {id: x\n", "cordis.yml:2: "),
+        ("- {id: x\n", "cordis.yml:1: the { here is not closed"),
         ("- 5\n", "cordis.yml:1: key [0]: a row must be a mapping with a name, got 5"),
         ("- {id: a}\n", 'cordis.yml:1: row "a": a row needs a name'),
         ("- {id: a, nmae: ./note.py}\n", 'a row needs a name (the row has "nmae")'),

@@ -124,7 +124,7 @@ async def test_a_foreign_file_is_mounted_under_a_context_of_the_callers(folder: 
             ("- {id: c, name: ./consumer.py}\n", "waits for services: thing"),
             ("- {id: n, name: ./note.py, config: {fail: true}}\n", "n cannot start"),
             ("- {id: n, name: ./nope.py}\n", "no plugin at ./nope.py"),
-            ("- {id: n\n", "preset.yml:2"),
+            ("- {id: n\n", "preset.yml:1"),
         ):
             (folder / "preset.yml").write_text(text)
             with pytest.raises(LoadError, match=says):

@@ -62,7 +62,7 @@ async def test_b19_the_dump_equals_what_is_mounted_and_says_where_rows_come_from
 def test_b19b_without_user_layers_broken_ones_do_not_matter(folder: Path) -> None:
     (folder / "cordis.yml").write_text(FILE)
     (folder / "cordis.patch.yml").write_text("- {broken\n")
-    with pytest.raises(Exception, match=r"cordis.patch.yml:2"):
+    with pytest.raises(Exception, match=r"cordis.patch.yml:1"):
         show(make_source("cordis.yml"))
     text, warnings = show(make_source("cordis.yml"), user_layers=False)
     assert same_value(parse_yaml(text), parse_yaml(FILE)) and not warnings
