@@ -151,7 +151,7 @@ async def test_b16n_without_an_hmr_row_the_launcher_follows_the_config_only(proj
 # --- 31: bad edits ----------------------------------------------------------------------------------------------------
 
 BAD_EDITS = {
-    "broken text": ("- id: [\n", "cordis.yml:2"),
+    "broken text": ("- id: [\n", "cordis.yml:1"),
     "no list": ("key: value\n", "cordis.yml"),
     "empty": ("", "cordis.yml"),
     "wrong type": (HMR + ONE % 9 + "- {id: 3, name: ./plugins/two.py}\n", "cordis.yml:5"),
