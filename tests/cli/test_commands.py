@@ -144,7 +144,8 @@ async def test_settings_are_listed_with_their_layer_kept_with_their_comments_and
     assert (await place.dsh("settings", "set", "agent-loop.maxParallelToolCalls", "4")).code == 0
     assert document.read_text() == "# mine\nagent-loop:\n  maxParallelToolCalls: 4  # five\n"
     listed = (await place.dsh("settings", "list", "--json")).json()
-    assert {"key": "agent-loop.maxParallelToolCalls", "value": 4, "layer": "user"} in listed
+    said = {"key": "agent-loop.maxParallelToolCalls", "value": 4, "layer": "user", "place": "$DSH_HOME/settings.yaml:3"}
+    assert said in listed
     assert (await place.dsh("settings", "unset", "agent-loop.maxParallelToolCalls")).code == 0
     (value,) = (await place.dsh("settings", "get", "agent-loop.maxParallelToolCalls", "--json")).json()
     assert value == {"key": "agent-loop.maxParallelToolCalls", "value": 10, "layer": "row"}

@@ -76,12 +76,13 @@ async def test_an_agent_whose_session_is_open_elsewhere_cannot_be_resumed(tmp_pa
 
 
 async def test_d24_a_named_agent_holds_its_session_before_anybody_sees_it(tmp_path: Path) -> None:
-    async with spine_at(tmp_path, []) as s, spine_at(tmp_path, []) as other:
+    async with spine_at(tmp_path, []) as s:
         options = CreateAgentOptions("main", {"cwd": "/w"}, agent_options=ROUTE, reserve=True)
         await s.agents.create(options)
-        with pytest.raises(SessionLockedError):
-            await other.agents.create(options)
-        assert other.agents.list() == []
+        async with spine_at(tmp_path, []) as other:
+            with pytest.raises(SessionLockedError):
+                await other.agents.create(options)
+            assert other.agents.list() == []
 
 
 async def test_b12i_an_overtaken_agent_stops_and_leaves_the_log_to_its_successor(tmp_path: Path) -> None:
