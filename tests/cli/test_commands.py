@@ -148,7 +148,12 @@ async def test_settings_are_listed_with_their_layer_kept_with_their_comments_and
     assert said in listed
     assert (await place.dsh("settings", "unset", "agent-loop.maxParallelToolCalls")).code == 0
     (value,) = (await place.dsh("settings", "get", "agent-loop.maxParallelToolCalls", "--json")).json()
-    assert value == {"key": "agent-loop.maxParallelToolCalls", "value": 10, "layer": "row"}
+    assert value == {
+        "key": "agent-loop.maxParallelToolCalls",
+        "value": 10,
+        "layer": "row",
+        "place": "cordis.yml:4",
+    }
     wrong = await place.dsh("settings", "get", "agent-loop.maxParalelToolCalls")
     assert wrong.code == 1 and 'did you mean "agent-loop.maxParallelToolCalls"' in wrong.err
 
