@@ -139,7 +139,6 @@ class _Composer:
                 layer, item, number, ("insert",), f'row "{target_id}" is no group; nothing can be inserted into it'
             )
             return
-        self._note_dropped(layer, target, item, number)
         self._replace_keys(layer, target, item)
         if inserted is not None:
             if not isinstance(target.get("config"), list):
@@ -159,18 +158,6 @@ class _Composer:
             self._warn(layer, item, number, ("name",), message)
             return None
         return target
-
-    def _note_dropped(self, layer: Layer, target: YamlMap, item: Mapping[str, Any], number: int) -> None:
-        """Warn of settings that the row has and its new config does not name: changing one lost the others."""
-        old, new = target.get("config"), item.get("config")
-        if not isinstance(old, Mapping) or not isinstance(new, Mapping) or not new:
-            return
-        dropped = [key for key in old if key not in new]
-        if not dropped:
-            return
-        message = f'config is replaced whole, and row "{target["id"]}" loses {", ".join(dropped)}; '
-        message += f"repeat what shall stay ({dropped[0]}: null if it shall go)"
-        self._warn(layer, item, number, ("config",), message)
 
     def _replace_keys(self, layer: Layer, target: YamlMap, item: Mapping[str, Any]) -> None:
         changed = [key for key in item if key not in ("id", "name", "insert")]

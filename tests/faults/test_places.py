@@ -97,4 +97,4 @@ async def test_fault58_edits_are_followed_and_settings_and_keys_kept_in_any_fold
         assert "ü 目" in (place.home / "settings.yaml").read_text("utf-8")
         assert (await place.dsh("credentials", "set", "MY_KEY", stdin="schlüssel-1\n")).code == 0
         checked = await place.dsh("config", "check", "cordis.yml")
-        assert checked.code == 1 and "cordis.yml:2" in checked.err + checked.out and "Traceback" not in checked.err
+        assert checked.code == 1 and "cordis.yml:1" in checked.err + checked.out and "Traceback" not in checked.err

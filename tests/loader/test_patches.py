@@ -52,18 +52,7 @@ def test_b10a_named_keys_are_replaced_whole() -> None:
     result = composed("- {id: a, config: {three: 3}, disabled: true}\n- {id: inner, label: in}\n")
     assert row(result, "a") == {"id": "a", "name": "x", "config": {"three": 3}, "disabled": True}
     assert row(result, "inner") == {"id": "inner", "name": "y", "label": "in"}
-
-
-def test_settings_that_a_replaced_config_drops_are_named() -> None:
-    result = composed("- {id: a, config: {one: 4}}\n", "- id: a\n  config: {three: 3}\n")
-    assert warnings(result) == [
-        'layer0.yml:1: patch item 1: config is replaced whole, and row "a" loses two; '
-        "repeat what shall stay (two: null if it shall go)",
-        'layer1.yml:2: patch item 1: config is replaced whole, and row "a" loses one; '
-        "repeat what shall stay (one: null if it shall go)",
-    ]
-    for kept in ("{one: 4, two: null}", "{one: 4, two: {}, three: 3}", "{}", "null"):
-        assert not composed(f"- {{id: a, config: {kept}}}\n").warnings
+    assert not result.warnings
 
 
 def test_b10b_rows_are_inserted_at_the_top_and_into_groups() -> None:

@@ -198,7 +198,7 @@ async def test_b13c_an_edit_by_somebody_else_in_between_is_applied_and_both_are_
         add, it.loader.writes.add = it.loader.writes.add, lambda tree: None
         await it.loader.update("a", {"config": {"text": "three", "size": 1}})
         it.write("- id: [\n")
-        with pytest.raises(Exception, match="cordis.yml:2"):
+        with pytest.raises(Exception, match="cordis.yml:1"):
             await rest(it)
         assert text(folder) == "- id: [\n"
         it.loader.writes.add = add
