@@ -56,7 +56,7 @@ async def test_files_that_others_can_reach_are_problems_and_fix_closes_them(plac
     secret.chmod(0o644)
     before = await place.dsh("doctor")
     assert before.code == 1
-    assert "✗ home: " in before.out and "✗ credentials file: " in before.out and "--fix" in before.out
+    assert "✗ home:" in before.out and "✗ credentials file:" in before.out and "--fix" in before.out
     assert secret.stat().st_mode & 0o777 == 0o644, "nothing is changed without --fix"
     await place.dsh("doctor", "--fix")
     assert secret.stat().st_mode & 0o777 == 0o600 and place.home.stat().st_mode & 0o777 == 0o700
