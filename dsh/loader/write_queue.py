@@ -21,7 +21,6 @@ from .patches import Composition, lay_over
 from .problems import LoadError, Problem
 from .raw_rows import identified_rows, walk_rows
 from .resolve import show_path
-from .writeback import edit_rows, is_packaged
 from .yamlio import Mark, YamlList, YamlMap, detach
 
 if TYPE_CHECKING:
@@ -84,6 +83,8 @@ class WriteQueue:
         for path, layer, change in ((source.path, "file", _changed), (source.sibling_path, "user", _patched)):
             operations = [each for each in due if each.layer == layer]
             if path is not None and operations:
+                from .writeback import edit_rows  # few runs ever write, and it takes its time
+
                 warnings = await asyncio.to_thread(edit_rows, path, partial(change, tree, operations))
                 self._loader.warn(Problem(warning) for warning in warnings)
         source.program = [each for each in source.program if not any(each is done for done in due)]
@@ -94,6 +95,8 @@ class WriteQueue:
         source = tree.source
         if tree.reading is None or all(each.stays for each in source.program):
             return
+        from .writeback import is_packaged
+
         own = _OwnRows(tree, source.read(texts=tree.reading.texts, program=False).composition)
         writable = source.path is not None and tree.audited and not is_packaged(source.path)
         for operation in source.program:
