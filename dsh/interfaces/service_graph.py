@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -17,6 +18,8 @@ LAUNCHER_SERVICES: Final = frozenset(
     {"events", "registry", "logger", "timer", "loader", "cmdlineArgs", "appExit", "launchEnvironment", "dshHomePath"}
 )
 """What is there before any row."""
+
+_PROVIDE: Final = re.compile(r"\bprovide\b")
 
 
 @dataclass(slots=True, eq=False)
@@ -75,12 +78,15 @@ def provided_names(module: ModuleType | None) -> tuple[set[str], bool]:
     """Services that a module's code provides by `….provide(…)`, read from its source; and whether it also provides
     something whose name cannot be told."""
     try:
-        tree = ast.parse(inspect.getsource(module)) if module is not None else None
+        source = inspect.getsource(module) if module is not None else ""
+        if not _PROVIDE.search(source):
+            return set(), False  # most are like this, and a syntax tree takes its time
+        tree = ast.parse(source)
     except (OSError, TypeError, SyntaxError):
         return set(), True
     names: set[str] = set()
     opaque = False
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         if node.func.attr == "provide" and node.args:
