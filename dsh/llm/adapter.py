@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from dsh.cordis.records import record
@@ -12,6 +12,7 @@ from dsh.llm.types import LlmRequest, StreamChunk
 
 if TYPE_CHECKING:
     from dsh.cordis import AbortSignal
+    from dsh.llm.prices import Prices
 
 
 class ProviderInfo(TypedDict):
@@ -89,6 +90,10 @@ class Adapter(ABC):
     async def resolve_model(self, provider: str, model: str, signal: AbortSignal | None = None) -> ModelInfo:
         """The facts about one model, listed or not. Raises `LlmError` when the route cannot serve it."""
         return {"provider": provider, "id": model, "name": model}
+
+    def prices(self, provider: str) -> Mapping[str, Prices]:
+        """Stated prices by model id. Asked each time costs are shown, so that an edit shows at once."""
+        return {}
 
     async def prepare_call(self, provider: str, model: str, signal: AbortSignal | None = None) -> AdapterCall:
         """Bind facts and dispatch together. Override when the facts can change between the two."""

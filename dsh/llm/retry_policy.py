@@ -22,8 +22,9 @@ DEFAULT_RETRYABLE_CODES = (
 MAX_DELAY_MS = 2_147_483_647
 
 
-class _Closed(ConfigModel):
-    """A config that refuses unknown keys instead of warning: a misspelt limit must not silently be the default."""
+class ClosedConfig(ConfigModel):
+    """A config that refuses unknown keys instead of warning: a misspelt limit or currency must not silently be the
+    default."""
 
     @classmethod
     def __read_config__(cls, raw: Any, walk: Walk, keys: Keys) -> Any:
@@ -34,7 +35,7 @@ class _Closed(ConfigModel):
         return value
 
 
-class Backoff(_Closed):
+class Backoff(ClosedConfig):
     """How long to wait: doubling from `initial_delay_ms` up to `max_delay_ms`, spread by `jitter_ratio`."""
 
     initial_delay_ms: float = field(500, max=MAX_DELAY_MS, unit="ms", description="Wait before the first retry")
@@ -48,7 +49,7 @@ class Backoff(_Closed):
             yield "initialDelayMs", "must not exceed maxDelayMs"
 
 
-class RetryPolicy(_Closed):
+class RetryPolicy(ClosedConfig):
     """How often and how fast a failed call is repeated.
 
     ``normal`` repeats the listed failure codes up to `max_retries` times; ``always`` repeats everything without end and

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import AbortController, AbortSignal, Context, Disposer, Emit, Service, Waterfall, owned
 from dsh.cordis.records import identity_record, record
@@ -21,6 +21,9 @@ from dsh.llm.outgoing import OutgoingHistory
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.types import LlmRequest, StreamChunk, is_agent_loop_request, mark_agent_loop_request
 from dsh.llm.waiting import until_abort
+
+if TYPE_CHECKING:
+    from dsh.llm.prices import Prices
 
 __all__ = [
     "Adapter",
@@ -258,6 +261,14 @@ class Llm(Service, name="llm"):
         if entry is None:
             return _no_adapter(provider)
         return entry.adapter.usable(provider)
+
+    def prices(self) -> dict[str, Prices]:
+        """The prices that are stated now, by route, written ``provider/model``."""
+        return {
+            f"{provider}/{model}": prices
+            for provider, entry in self._owners.items()
+            for model, prices in entry.adapter.prices(provider).items()
+        }
 
     async def list_models(self, provider: str) -> list[ModelInfo]:
         """The catalog of `provider`: advice, never a list of what is allowed.

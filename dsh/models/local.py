@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ import orjson
 from dsh.cordis import AbortSignal, ConfigModel, Context, field
 from dsh.llm.adapter import Adapter, ModelInfo, ProviderInfo
 from dsh.llm.failure import LlmError
+from dsh.llm.prices import Prices
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.service import Llm
 from dsh.llm.transport.deadline import StreamDeadline
@@ -109,6 +110,11 @@ class LocalAdapter(Adapter):
 
     async def resolve_model(self, provider: str, model: str, signal: AbortSignal | None = None) -> ModelInfo:
         return self._info(provider, model)
+
+    def prices(self, provider: str) -> Mapping[str, Prices]:
+        return dict.fromkeys(
+            self._models(), Prices(input=0, cached_input=0, output=0)
+        )  # one's own machine sends no bill
 
     def usable(self, provider: str) -> str | None:
         missing = self._missing()

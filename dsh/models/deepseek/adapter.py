@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from dsh.cordis import AbortSignal, Context
 from dsh.cordis.jsonio import JsonDecodeError, decode
 from dsh.llm.adapter import Adapter, AdapterCall, ModelInfo, ProviderInfo
 from dsh.llm.failure import LlmError
+from dsh.llm.prices import Prices
 from dsh.llm.retry_policy import RetryPolicy
 from dsh.llm.transport.deadline import StreamDeadline
 from dsh.llm.transport.http import USER_AGENT, HttpClient, Reply, encode_body, host_of
@@ -73,6 +74,9 @@ class DeepSeekAdapter(Adapter):
 
     async def resolve_model(self, provider: str, model: str, signal: AbortSignal | None = None) -> ModelInfo:
         return _model_info(self._read(), provider, model)
+
+    def prices(self, provider: str) -> Mapping[str, Prices]:
+        return {entry.id: entry.prices for entry in self._read().catalog if entry.prices is not None}
 
     async def prepare_call(self, provider: str, model: str, signal: AbortSignal | None = None) -> AdapterCall:
         config = self._read()

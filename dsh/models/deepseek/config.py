@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from dsh.cordis import ConfigModel, field
 from dsh.cordis.fields import CREDENTIAL_NAME
+from dsh.llm.prices import Prices
 from dsh.llm.retry_policy import MAX_DELAY_MS, RetryPolicy
 
 OFFICIAL_URL = "https://api.deepseek.com"
@@ -27,6 +28,7 @@ class ModelEntry(ConfigModel):
     context_window: int | None = field(None, min=1, unit="tokens", description="Window; defaultContextWindow if absent")
     max_tokens: int | None = field(None, min=1, unit="tokens", description="Output cap of this model")
     input_modalities: list[str] = field(default_factory=lambda: ["text"], description="What the model reads")
+    prices: Prices | None = field(None, description="What a million of its tokens cost; no cost is shown without")
 
 
 class Config(ConfigModel):
