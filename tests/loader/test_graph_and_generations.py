@@ -189,6 +189,7 @@ def test_b17y_code_is_compiled_from_text_whatever_the_cached_byte_code_says(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     stamp = 1_700_000_000
     os.utime(package / "leaf.py", (stamp, stamp))
     importlib.import_module("swapped.top")
