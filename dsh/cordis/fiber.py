@@ -193,10 +193,6 @@ class Fiber:
         self.refresh()
         return StartedWork(self.stack, "disposal", lambda: self._gone)
 
-    async def until_disposed(self) -> None:
-        """Wait until somebody disposed it and it is gone."""
-        await self._gone
-
     def restart(self) -> Awaitable[None]:
         """Unload and load again with the same raw config; requests that come meanwhile share one more pass.
 

@@ -206,7 +206,7 @@ async def _come_to_rest(app: App, env: Mapping[str, str]) -> None:
             pass
         await app.root.settle()
 
-    patience = min(START_PATIENCE, app.loader.settle_limit)
+    patience = min(START_PATIENCE, app.loader.options.settle_limit)
     waited, said = 0.0, ""
     resting = asyncio.ensure_future(rest())
     try:

@@ -198,7 +198,7 @@ class Hmr(Service, name="hmr"):
         if self._closed or not self._loader.ctx.fiber.is_active:
             return  # everything is being shut down
         if isinstance(error, LoadError):
-            self._loader.warn(error.warnings)  # a misspelt key may be what is behind it
+            self._loader.reports.warn(error.warnings)  # a misspelt key may be what is behind it
             for problem in error.problems:
                 self.ctx.logger.error("%s", problem)
             self.ctx.logger.error("%s was not taken over; what ran before runs on", show_path(path))

@@ -37,7 +37,7 @@ def open_tree(loader: Loader, ctx: Context, source: Source, entry: Entry | None,
 
     ctx.defer(close, f"tree({source.shown})")
     commit(plan)
-    loader.warn(plan.warnings)
+    loader.reports.warn(plan.warnings)
     for step in plan.steps:
         if step.starts and not step.problems:
             try:

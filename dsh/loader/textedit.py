@@ -17,15 +17,13 @@ from typing import Any
 import yaml
 
 from dsh.cordis.records import record
-from dsh.loader.rendering import STEP, is_block, is_literal, plain_value, render_block, render_entry, render_flow
-from dsh.loader.yamlio import build_value, compose_yaml, dump_yaml, parse_yaml, same_value
+from dsh.loader.list_items import match_items
+from dsh.loader.rendering import STEP, is_block, is_literal, render_block, render_entry, render_flow
+from dsh.loader.yaml_text import CannotEditError, Item, KeyValue, YamlText
+from dsh.loader.yamlio import build_value, dump_yaml, parse_yaml, same_value
 
 _MOST_EDITS = 500
-_COLON = re.compile(r"[ \t]*:(?=[\s,\]}]|$)")
-_NAME = r"[^\s,\[\]{}]+"
-_ALIAS = re.compile(rf"\s*\*{_NAME}")
-_ALIAS_ITEM = re.compile(rf"(?:[\s,-]|#[^\n]*)*(\*{_NAME})")
-_ANCHOR = re.compile(rf"&({_NAME})")
+_ANCHOR = re.compile(r"&([^\s,\[\]{}]+)")
 
 
 @record
@@ -47,17 +45,13 @@ def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
     body = text[len(bom) :]
     newline = "\r\n" if "\r\n" in body else "\n"
     parse_yaml(text)
-    with suppress(_CannotEditError, yaml.YAMLError):
+    with suppress(CannotEditError, yaml.YAMLError):
         for _ in range(_MOST_EDITS):
             edit = _Document(body, newline, rows).first_edit(intended)
             if edit is None:
                 return Rewritten(bom + body)
             body = body[: edit.start] + edit.text + body[edit.end :]
     return Rewritten(bom + _dump_anew(body, intended, newline), dumped=True)
-
-
-class _CannotEditError(Exception):
-    """The text holds something this editor does not change in place (explicit `?` keys, merges, …)."""
 
 
 @record
@@ -67,44 +61,21 @@ class _Edit:
     text: str
 
 
-@record
-class _Item:
-    """One item of a list node, with its span in the text."""
-
-    node: yaml.Node
-    start: int
-    end: int
-    alias: bool
-
-
-@record
-class _Entry(_Item):
-    """One key of a mapping node, with the span of its value in the text."""
-
-    key: Any
-    name: str
-    colon: int
-    merge: bool
-
-
-class _Document:
-    """One parse of the text. Produces the first edit that brings it closer to what is intended."""
+class _Document(YamlText):
+    """Produces the first edit that brings it closer to what is intended."""
 
     def __init__(self, text: str, newline: str, rows: bool) -> None:
-        self._text = text
+        super().__init__(text)
         self._newline = newline
         self._rows = rows
-        self._root = compose_yaml(text)
-
-    # -- finding the difference --------------------------------------------------------------------------------------
 
     def first_edit(self, intended: Any) -> _Edit | None:
-        root = self._root
+        root = self.root
         if root is None:
             if intended is None or same_value(intended, {}):
                 return None
             return self._append_document(intended)
-        if same_value(self._value(root), intended):
+        if same_value(build_value(root), intended):
             return None
         if isinstance(intended, Mapping) and not intended and isinstance(root, yaml.MappingNode):
             return self._clear_root(root)
@@ -114,20 +85,20 @@ class _Document:
 
     def _rescue(self, root: yaml.Node, edit: _Edit) -> _Edit | None:
         """Before an anchor goes, what refers to it gets the value itself."""
-        lost = set(_ANCHOR.findall(self._text, edit.start, edit.end)) - set(_ANCHOR.findall(edit.text))
+        lost = set(_ANCHOR.findall(self.text, edit.start, edit.end)) - set(_ANCHOR.findall(edit.text))
         for item in self._aliases(root) if lost else ():
-            marker = self._text[item.start : item.end].strip()
+            marker = self.text[item.start : item.end].strip()
             if marker.removeprefix("*") in lost and not edit.start <= item.start < edit.end:
-                lead = " " if isinstance(item, _Entry) else ""
-                return _Edit(item.start, item.end, lead + render_flow(self._value(item.node), inside=True))
+                lead = " " if isinstance(item, KeyValue) else ""
+                return _Edit(item.start, item.end, lead + render_flow(build_value(item.node), inside=True))
         return None
 
-    def _aliases(self, node: yaml.Node) -> Iterator[_Item]:
-        parts: Sequence[_Item] = ()
+    def _aliases(self, node: yaml.Node) -> Iterator[Item]:
+        parts: Sequence[Item] = ()
         if isinstance(node, yaml.MappingNode):
-            parts = self._entries(node) or ()
+            parts = self.entries(node) or ()
         elif isinstance(node, yaml.SequenceNode):
-            parts = self._items(node)
+            parts = self.items(node)
         for part in parts:
             if part.alias:
                 yield part
@@ -151,13 +122,13 @@ class _Document:
     def _mapping_difference(
         self, node: yaml.MappingNode, want: Mapping[str, Any], *, flow: bool, rows: bool
     ) -> _Edit | None:
-        entries = self._entries(node)
-        if entries is None or (node.flow_style and self._text[node.end_mark.index - 1] != "}"):
+        entries = self.entries(node)
+        if entries is None or (node.flow_style and self.text[node.end_mark.index - 1] != "}"):
             return None
         known = {entry.name for entry in entries if not entry.merge}
-        have = self._value(node) if len(known) < len(entries) else {}
+        have = build_value(node) if len(known) < len(entries) else {}
         for entry in entries:
-            if entry.merge or entry.name not in want or same_value(self._value(entry.node), want[entry.name]):
+            if entry.merge or entry.name not in want or same_value(build_value(entry.node), want[entry.name]):
                 continue
             new = want[entry.name]
             inner = None
@@ -171,16 +142,16 @@ class _Document:
             if not entry.merge and entry.name not in want:
                 return self._delete(entries, at, flow=flow)
         for entry in entries:
-            if entry.merge and isinstance(merged := self._value(entry.node), Mapping):
+            if entry.merge and isinstance(merged := build_value(entry.node), Mapping):
                 kept = {name: value for name, value in merged.items() if name in want or name in known}
                 if len(kept) < len(merged):
                     return _Edit(entry.colon + 1, entry.end, " " + render_flow(kept, inside=True))
         return None
 
     def _list_difference(self, node: yaml.SequenceNode, want: Sequence[Any], *, flow: bool, rows: bool) -> _Edit | None:
-        items = self._items(node)
-        have = self._value(node)
-        old, new = _identities(have, want)
+        items = self.items(node)
+        have = build_value(node)
+        old, new = match_items(have, want)
         operations = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         # Additions before removals, so that a list is never emptied in between; from the end, so that the
         # positions in front of an edit stay what the matcher saw.
@@ -200,109 +171,11 @@ class _Document:
                 return inner or self._replace_item(node, items, at, value, flow=flow)
         return None
 
-    # -- reading the tree --------------------------------------------------------------------------------------------
-
-    def _value(self, node: yaml.Node) -> Any:
-        return build_value(node)
-
-    def _entries(self, node: yaml.MappingNode) -> list[_Entry] | None:
-        entries = []
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                return None
-            found = _COLON.match(self._text, key.end_mark.index)
-            if found is None:
-                return None
-            colon = found.end() - 1
-            start, end, alias = value.start_mark.index, self._end(value), False
-            if start <= colon:  # an alias shares the node of its anchor, which stands earlier
-                marker = _ALIAS.match(self._text, colon + 1)
-                if marker is None:
-                    return None
-                start, end, alias = colon + 1, marker.end(), True
-            merge = key.tag == "tag:yaml.org,2002:merge"
-            entries.append(_Entry(value, start, max(end, colon + 1), alias, key, key.value, colon, merge))
-        return entries
-
-    def _items(self, node: yaml.SequenceNode) -> list[_Item]:
-        items: list[_Item] = []
-        at = node.start_mark.index + bool(node.flow_style)
-        for item in node.value:
-            start, alias = item.start_mark.index, item.start_mark.index < at
-            if alias:
-                marker = _ALIAS_ITEM.match(self._text, at)
-                if marker is None:
-                    raise _CannotEditError("an alias that is not found")
-                start, at = marker.span(1)
-            else:
-                at = self._end(item)
-            items.append(_Item(item, start, at, alias))
-        return items
-
-    def _end(self, node: yaml.Node) -> int:
-        """Where the content of `node` ends. The marks of block collections run on into trailing comments."""
-        if isinstance(node, yaml.ScalarNode):
-            if node.style in ("|", ">"):
-                raw = self._text[node.start_mark.index : node.end_mark.index]
-                header = raw.split("\n", 1)[0].split("#", 1)[0]
-                kept = raw.removesuffix("\n").removesuffix("\r") if "+" in header else raw.rstrip()
-                return int(node.start_mark.index + len(kept))
-            return int(node.end_mark.index)
-        assert isinstance(node, yaml.CollectionNode)
-        if node.flow_style or not node.value:
-            return int(node.end_mark.index)
-        if isinstance(node, yaml.MappingNode):
-            entries = self._entries(node)
-            if entries is None:
-                raise _CannotEditError("a mapping with merges or explicit keys")
-            return entries[-1].end
-        assert isinstance(node, yaml.SequenceNode)
-        return self._items(node)[-1].end
-
-    def _line_start(self, at: int) -> int:
-        return self._text.rfind("\n", 0, at) + 1
-
-    def _line_end(self, at: int) -> int:
-        """The end of the line holding `at`, in front of its line break."""
-        end = self._text.find("\n", at)
-        if end < 0:
-            return len(self._text)
-        return end - 1 if end > at and self._text[end - 1] == "\r" else end
-
-    def _next_line(self, at: int) -> int:
-        end = self._text.find("\n", at)
-        return len(self._text) if end < 0 else end + 1
-
-    def _own_end(self, at: int, column: int) -> int:
-        """The end of the last line of a block in a collection at `column` whose content ends at `at`.
-
-        Comments below it that are indented further than the collection are about what is inside the block.
-        """
-        end = self._line_end(at)
-        while (start := self._next_line(end)) < len(self._text):
-            line = self._text[start : self._line_end(start)]
-            if not line.lstrip(" ").startswith("#") or len(line) - len(line.lstrip(" ")) <= column:
-                break
-            end = self._line_end(start)
-        return end
-
-    def _with_comments_above(self, line_start: int) -> int:
-        """The start of the comment lines that stand directly above a line, else the line itself."""
-        start = line_start
-        while start > 0:
-            above = self._line_start(start - 1)
-            if not self._text[above:start].lstrip(" \t").startswith("#"):
-                break
-            start = above
-        return start
-
-    # -- writing -----------------------------------------------------------------------------------------------------
-
     def _block(self, value: Any, indent: int) -> str:
         return self._newline.join(render_block(value, indent))
 
-    def _replace(self, parent: yaml.MappingNode, entry: _Entry, value: Any, *, flow: bool) -> _Edit:
-        text = self._text
+    def _replace(self, parent: yaml.MappingNode, entry: KeyValue, value: Any, *, flow: bool) -> _Edit:
+        text = self.text
         after_colon = entry.colon + 1
         inline_old = "\n" not in text[after_colon : entry.start]
         literal_old = isinstance(entry.node, yaml.ScalarNode) and entry.node.style in ("|", ">") and not entry.alias
@@ -313,46 +186,42 @@ class _Document:
         # The comment behind the key, or behind a value that ends on the key's line, stays on the key's line.
         comment = ""
         if not inline_old:
-            comment = text[after_colon : self._line_end(after_colon)].rstrip()
+            comment = text[after_colon : self.line_end(after_colon)].rstrip()
         elif not literal_old:
-            comment = text[entry.end : self._line_end(entry.end)].rstrip()
-        indent = self._column(parent)
+            comment = text[entry.end : self.line_end(entry.end)].rstrip()
+        indent = self.column_of(parent)
         if not inline_old and value == {} and isinstance(entry.node, yaml.MappingNode) and len(entry.node.value) == 1:
             return self._emptied(entry, indent)
         if not is_block(value):
             head, *tail = render_entry("", value, indent)
-            return _Edit(after_colon, self._line_end(entry.end), self._newline.join([head + comment, *tail]))
+            return _Edit(after_colon, self.line_end(entry.end), self._newline.join([head + comment, *tail]))
         if inline_old:
             block = self._block(value, indent + STEP)
-            return _Edit(after_colon, self._line_end(entry.end), comment + self._newline + block)
+            return _Edit(after_colon, self.line_end(entry.end), comment + self._newline + block)
         column = indent + STEP
         if isinstance(entry.node, yaml.MappingNode) and isinstance(value, Mapping):
-            column = self._column(entry.node)
+            column = self.column_of(entry.node)
         elif isinstance(entry.node, yaml.SequenceNode) and not isinstance(value, Mapping):
             column = int(entry.node.start_mark.column)
-        return _Edit(self._line_start(entry.start), self._line_end(entry.end), self._block(value, column))
+        return _Edit(self.line_start(entry.start), self.line_end(entry.end), self._block(value, column))
 
-    def _emptied(self, entry: _Entry, column: int) -> _Edit:
+    def _emptied(self, entry: KeyValue, column: int) -> _Edit:
         """Take the last key out of a mapping; comments that stood around it stay, below and no deeper than its name."""
-        text, after_colon = self._text, entry.colon + 1
-        first = self._line_end(after_colon)
-        stop = end = self._line_end(entry.end)
-        while (start := self._next_line(stop)) < len(text):
-            stop = self._line_end(start)
+        text, after_colon = self.text, entry.colon + 1
+        first = self.line_end(after_colon)
+        stop = end = self.line_end(entry.end)
+        while (start := self.next_line(stop)) < len(text):
+            stop = self.line_end(start)
             line = text[start:stop]
             if line.strip() and (not line.strip().startswith("#") or len(line) - len(line.lstrip(" ")) <= column):
                 break
             end = stop if line.strip() else end
-        lines = [*text[first : entry.start].splitlines()[:-1], *text[self._line_end(entry.end) : end].splitlines()]
+        lines = [*text[first : entry.start].splitlines()[:-1], *text[self.line_end(entry.end) : end].splitlines()]
         kept = [" " * column + line.strip() for line in lines if line.strip()]
         return _Edit(after_colon, end, self._newline.join([" {}" + text[after_colon:first].rstrip(), *kept]))
 
-    @staticmethod
-    def _column(node: yaml.MappingNode) -> int:
-        return int(node.value[0][0].start_mark.column) if node.value else int(node.start_mark.column)
-
     def _insert(
-        self, node: yaml.MappingNode, entries: list[_Entry], name: str, value: Any, *, flow: bool, rows: bool
+        self, node: yaml.MappingNode, entries: list[KeyValue], name: str, value: Any, *, flow: bool, rows: bool
     ) -> _Edit:
         if flow:
             at = entries[-1].end
@@ -360,83 +229,55 @@ class _Document:
         after = entries[-1]
         if rows:
             after = next((entry for entry in entries if entry.name == "name"), after)
-        at = self._own_end(after.end, self._column(node))
-        lines = render_block({name: value}, self._column(node))
+        at = self.own_end(after.end, self.column_of(node))
+        lines = render_block({name: value}, self.column_of(node))
         return _Edit(at, at, self._newline + self._newline.join(lines))
 
-    def _delete(self, entries: list[_Entry], at: int, *, flow: bool) -> _Edit:
+    def _delete(self, entries: list[KeyValue], at: int, *, flow: bool) -> _Edit:
         entry = entries[at]
         start = entry.key.start_mark.index
         if flow:
             if at + 1 < len(entries):
                 return _Edit(start, entries[at + 1].key.start_mark.index, "")
             return _Edit(entries[at - 1].end, entry.end, "")
-        line = self._line_start(start)
-        if self._text[line:start].strip():  # the first key of a list item stands behind its dash
+        line = self.line_start(start)
+        if self.text[line:start].strip():  # the first key of a list item stands behind its dash
             return _Edit(start, entries[at + 1].key.start_mark.index, "")
-        return self._drop_lines(line, self._own_end(entry.end, start - line))
+        return self._drop_lines(line, self.own_end(entry.end, start - line))
 
     def _drop_lines(self, line: int, end: int) -> _Edit:
-        start, stop = self._with_comments_above(line), self._next_line(end)
-        unended = stop == len(self._text) and not self._text.endswith("\n")
-        if unended and start > 0 and not self._is_literal_before(start):  # the line before it must end the same way
-            start -= 2 if self._text[:start].endswith("\r\n") else 1
+        start, stop = self.with_comments_above(line), self.next_line(end)
+        unended = stop == len(self.text) and not self.text.endswith("\n")
+        if unended and start > 0 and not self.is_literal_before(start):  # the line before it must end the same way
+            start -= 2 if self.text[:start].endswith("\r\n") else 1
         return _Edit(start, stop, "")
 
-    def _is_literal_before(self, at: int) -> bool:
-        """Whether the value in front of a position is a block of text, which its last line break belongs to."""
-        last: yaml.ScalarNode | None = None
-        nodes = [self._root] if self._root is not None else []
-        while nodes:
-            node = nodes.pop()
-            if isinstance(node, yaml.ScalarNode):
-                starts = node.start_mark.index
-                if starts < at and (last is None or starts > last.start_mark.index):
-                    last = node
-            else:
-                nodes += [each for part in node.value for each in (part if isinstance(part, tuple) else [part])]
-        return last is not None and last.style in ("|", ">")
-
-    def _dash(self, node: yaml.SequenceNode, item: _Item) -> int:
-        """Where the dash stands that opens `item`."""
-        column = node.start_mark.column
-        line = self._line_start(item.start)
-        while self._text[line + column : line + column + 1] != "-" or self._text[line : line + column].strip(" -"):
-            if line == 0:
-                raise _CannotEditError("a list item without a dash of its own")
-            line = self._line_start(line - 1)
-        return line + column
-
-    def _is_inside_line(self, at: int) -> bool:
-        """Whether something stands before a position in its line: a list may open behind the dash of another."""
-        return bool(self._text[self._line_start(at) : at].strip())
-
-    def _replace_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, *, flow: bool) -> _Edit:
+    def _replace_item(self, node: yaml.SequenceNode, items: list[Item], at: int, value: Any, *, flow: bool) -> _Edit:
         item = items[at]
-        single = "\n" not in self._text[item.start : item.end]
+        single = "\n" not in self.text[item.start : item.end]
         if flow or (single and not is_block(value) and not is_literal(value)):
             gap = "" if item.end > item.start or flow else " "  # an empty item ends at its dash
             return _Edit(item.start, item.end, gap + render_flow(value, inside=flow))
-        start, pad = self._dash(node, item), " " * node.start_mark.column
-        comment = self._text[item.end : self._line_end(item.end)].strip() if single else ""
+        start, pad = self.dash_of(node, item), " " * node.start_mark.column
+        comment = self.text[item.end : self.line_end(item.end)].strip() if single else ""
         block = self._block([value], node.start_mark.column).removeprefix(pad)
-        if comment.startswith("#") and not self._is_inside_line(start):
+        if comment.startswith("#") and not self.is_inside_line(start):
             block = f"{comment}{self._newline}{pad}{block}"
-        return _Edit(start, self._line_end(item.end), block)
+        return _Edit(start, self.line_end(item.end), block)
 
-    def _delete_item(self, node: yaml.SequenceNode, items: list[_Item], at: int, *, flow: bool) -> _Edit:
+    def _delete_item(self, node: yaml.SequenceNode, items: list[Item], at: int, *, flow: bool) -> _Edit:
         item = items[at]
         if flow and at + 1 < len(items):
             return _Edit(item.start, items[at + 1].start, "")
         if flow:
             return _Edit(items[at - 1].end, item.end, "")
-        dash = self._dash(node, item)
-        if self._is_inside_line(dash):
-            return _Edit(dash, self._dash(node, items[at + 1]), "")
-        return self._drop_lines(self._line_start(dash), self._own_end(item.end, node.start_mark.column))
+        dash = self.dash_of(node, item)
+        if self.is_inside_line(dash):
+            return _Edit(dash, self.dash_of(node, items[at + 1]), "")
+        return self._drop_lines(self.line_start(dash), self.own_end(item.end, node.start_mark.column))
 
     def _insert_item(
-        self, node: yaml.SequenceNode, items: list[_Item], at: int, value: Any, moved: int | None, *, flow: bool
+        self, node: yaml.SequenceNode, items: list[Item], at: int, value: Any, moved: int | None, *, flow: bool
     ) -> _Edit:
         """Insert `value` as item `at`; one that stands elsewhere in the list is copied with its comments."""
         if flow:
@@ -445,40 +286,40 @@ class _Document:
                 return _Edit(items[0].start, items[0].start, f"{text}, ")
             return _Edit(items[at - 1].end, items[at - 1].end, f", {text}")
         pad = " " * node.start_mark.column
-        dashes = [self._dash(node, item) for item in items]
-        if moved is None or self._is_inside_line(dashes[moved]):
+        dashes = [self.dash_of(node, item) for item in items]
+        if moved is None or self.is_inside_line(dashes[moved]):
             block = self._block([value], node.start_mark.column)
         else:
-            start = self._with_comments_above(self._line_start(dashes[moved]))
-            block = self._text[start : self._own_end(items[moved].end, node.start_mark.column)]
-        if at == 0 and self._is_inside_line(dashes[0]):
+            start = self.with_comments_above(self.line_start(dashes[moved]))
+            block = self.text[start : self.own_end(items[moved].end, node.start_mark.column)]
+        if at == 0 and self.is_inside_line(dashes[0]):
             return _Edit(dashes[0], dashes[0], block.lstrip(" ") + self._newline + pad)
         if at == 0:
-            line = self._line_start(dashes[0])
-            start = self._with_comments_above(line)
+            line = self.line_start(dashes[0])
+            start = self.with_comments_above(line)
             start = start or line  # a comment that opens the file is about the file
             return _Edit(start, start, block + self._newline)
-        place = self._own_end(items[at - 1].end, node.start_mark.column)
+        place = self.own_end(items[at - 1].end, node.start_mark.column)
         spaced = False
         if len(items) > 1:
-            gap = self._text[items[0].end : self._line_start(dashes[1])]
+            gap = self.text[items[0].end : self.line_start(dashes[1])]
             spaced = any(not line.strip() for line in gap.split("\n")[1:-1])
         return _Edit(place, place, self._newline * (2 if spaced else 1) + block)
 
     def _clear_root(self, root: yaml.MappingNode) -> _Edit:
-        entries = self._entries(root)
+        entries = self.entries(root)
         if root.flow_style or entries is None:
             return self._replace_root(root, {})
-        return self._drop_lines(self._line_start(entries[0].key.start_mark.index), entries[-1].end)
+        return self._drop_lines(self.line_start(entries[0].key.start_mark.index), entries[-1].end)
 
     def _replace_root(self, root: yaml.Node, value: Any) -> _Edit:
         text = self._block(value, 0) if is_block(value) else render_flow(value)
-        return _Edit(root.start_mark.index, self._end(root), text)
+        return _Edit(root.start_mark.index, self.end_of(root), text)
 
     def _append_document(self, value: Any) -> _Edit:
         text = self._block(value, 0) if is_block(value) else render_flow(value)
-        end = len(self._text)
-        lead = "" if not self._text or self._text.endswith("\n") else self._newline
+        end = len(self.text)
+        lead = "" if not self.text or self.text.endswith("\n") else self._newline
         return _Edit(end, end, lead + text + self._newline)
 
 
@@ -487,22 +328,3 @@ def _dump_anew(text: str, value: Any, newline: str) -> str:
     lead = re.match(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*", text)
     head = lead.group(0) if lead else ""
     return head + dump_yaml(value).replace("\n", newline)
-
-
-def _identities(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """Keys that say which item of a list became which: mappings with an id by that, all others by being equal, or
-    else by standing between the same neighbours."""
-    before, after = [_identity(item) for item in old], [_identity(item) for item in new]
-    changed = [at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other]
-    if len(before) == len(after) and len(changed) == 1 and before[changed[0]][0] != "=":
-        return before, before
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        for i, j in zip(range(i1, i2), range(j1, j2), strict=False) if tag == "replace" else ():
-            if "=" not in (before[i][0], after[j][0]):
-                after[j] = before[i]
-    return before, after
-
-
-def _identity(item: Any) -> str:
-    named = isinstance(item, Mapping) and isinstance(item.get("id"), str)
-    return "=" + item["id"] if named else f" {plain_value(item)!r}"

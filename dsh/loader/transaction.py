@@ -52,11 +52,11 @@ class Transaction:
     async def run(self) -> None:
         """Apply and commit. Raises `LoadError` after everything is as it was."""
         judged = {step.entry for step in self._steps if step.starts or step.updates or step.rebases}
-        self._loader.judged |= judged
+        self._loader.reports.judged |= judged
         try:
             await self._run()
         finally:
-            self._loader.judged -= judged
+            self._loader.reports.judged -= judged
 
     async def _run(self) -> None:
         try:
@@ -130,7 +130,7 @@ class Transaction:
             if step not in self._updated:
                 self._updated.append(step)
             waits.append(step.entry.fiber.update(step.row.config, no_save=True))
-        for step, result in zip(steps, await outcomes(waits, self._loader.settle_limit) or (), strict=False):
+        for step, result in zip(steps, await outcomes(waits, self._loader.options.settle_limit) or (), strict=False):
             if result is not None:
                 self._errors[step] = result
 
@@ -147,7 +147,7 @@ class Transaction:
             self._loader.ctx.logger.warning(
                 'row "%s" is still starting after %g s; the edit is applied, and it goes on',
                 entry.address,
-                self._loader.settle_limit,
+                self._loader.options.settle_limit,
             )
 
     def _failures_of(self, step: Step) -> list[Problem]:
@@ -206,7 +206,7 @@ class Transaction:
                 errors[step] = error
         restored = [step for step in self._updated if step.entry.is_mounted and step not in self._gone]
         waits = [step.entry.fiber.update(step.entry.row.config, no_save=True) for step in restored if step.entry.fiber]
-        for step, result in zip(restored, await outcomes(waits, loader.settle_limit) or (), strict=False):
+        for step, result in zip(restored, await outcomes(waits, loader.options.settle_limit) or (), strict=False):
             if result is not None:
                 errors[step] = result
         await loader.settle_fibers(self._busy_before)

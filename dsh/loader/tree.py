@@ -21,13 +21,13 @@ from dsh.cordis.records import record
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
 from .expr import UNDEFINED, Scope, resolve_values
-from .failures import failures_of, waiting
 from .include import make_include
 from .opening import mount_file, open_tree
 from .operations import Operation, folded
 from .outcomes import outcomes
 from .plan import Plan, Step, kept, make_plan
 from .problems import LoadError, Problem
+from .reports import Reports
 from .sources import Reading, Source
 from .transaction import Transaction, changes, commit, mount
 from .write_queue import WriteQueue
@@ -63,22 +63,14 @@ class Loader(Service, name="loader"):
         self._disposing: set[Fiber] = set()
         self._waiting = False
         self.writes = WriteQueue(self)
+        self.reports = Reports(self)
         self.editing = asyncio.Lock()
         """Held by whoever edits files and may put back what stood in them."""
-        self.judged: set[Entry] = set()
-        """Rows whose failures whoever is editing them reports."""
-        self._said: set[str] = set()
-        ctx.runtime.is_judged = self._is_on_trial
         ctx.on(ConfigResolve, self._resolve_config, global_=True)
         ctx.on(PluginChanged, self._note_disposal, global_=True)
         ctx.on(StatusChanged, self._note_status, global_=True)
 
     # --- looking
-
-    @property
-    def settle_limit(self) -> float:
-        """How long (s) an edit waits for the rows it starts before it is committed with some still loading."""
-        return self.options.settle_limit
 
     def entries(self) -> Iterator[Entry]:
         """All rows of all trees, depth first, in the order of their files."""
@@ -158,20 +150,13 @@ class Loader(Service, name="loader"):
             reading = tree.source.read()
             if tree.reading is not None and reading.texts == tree.reading.texts:
                 return False
-            waited = waiting(self.entries(), providers=self.ctx.get("providersOf"))
+            waited = self.reports.waiting()
             plan = await self.apply_reading(tree, reading, turn)
-            self._tell_waiting(waited)
+            self.reports.tell_waiting(waited)
             rows = tuple(step.entry.address for step in plan.all_steps() if changes(step) or step.leaves)
             self.ctx.emit(TreeRefreshed(path=tree.source.shown, rows=rows))
             self.writes.add(tree)
             return True
-
-    def _tell_waiting(self, before: Mapping[Entry, Problem]) -> None:
-        """Log which rows wait for services since an edit: nothing failed, but they do not run."""
-        found = waiting(self.entries(), roots=True, providers=self.ctx.get("providersOf"))
-        new = [problem for entry, problem in found.items() if entry.row.mark and problem != before.get(entry)]
-        for problem in dict.fromkeys(new):  # rows that wait for each other share one
-            self.ctx.logger.warning("%s", problem)
 
     async def apply_reading(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
         """Apply a reading of a tree whose lock `turn` holds. Raises `LoadError`."""
@@ -320,7 +305,7 @@ class Loader(Service, name="loader"):
         warnings = [warning for each in plan.walk() for warning in each.warnings]
         if problems:
             raise LoadError(problems, warnings)
-        self.warn(warnings)
+        self.reports.warn(warnings)
         await Transaction(self, [plan]).run()
 
     async def _run(self, job: Callable[[], Awaitable[T]], what: str) -> T:
@@ -382,14 +367,6 @@ class Loader(Service, name="loader"):
         """Tell that something happened to a row."""
         self.ctx.root.emit(EntryChanged(entry.address, kind))
 
-    def warn(self, warnings: Iterable[Problem]) -> None:
-        """Log oddities, each text once."""
-        for warning in warnings:
-            text = str(warning)
-            if text not in self._said:
-                self._said.add(text)
-                self.ctx.logger.warning("%s", text)
-
     def adopt_fiber(self, entry: Entry, fiber: Fiber) -> None:
         """A new fiber runs a row."""
         if entry.fiber is not None:
@@ -413,12 +390,12 @@ class Loader(Service, name="loader"):
             self._disposing.difference_update(fibers)
 
     async def settle(self) -> None:
-        """Wait until no row is in transition (no longer than `settle_limit` without progress)."""
+        """Wait until no row is in transition (no longer than `options.settle_limit` without progress)."""
         await self.settle_fibers(())
 
     async def settle_fibers(self, ignored: Iterable[Fiber], entries: Iterable[Entry] | None = None) -> list[Entry]:
         """Wait until no row but those of `ignored` fibers is in transition. Returns the rows still loading after
-        `settle_limit` seconds."""
+        `options.settle_limit` seconds."""
         skipped = set(ignored) | set(_own_fibers(self.ctx))
         wanted = None if entries is None else set(entries)
         while True:
@@ -429,7 +406,7 @@ class Loader(Service, name="loader"):
             ]
             if not busy:
                 return []
-            done = await outcomes([fiber.until_settled() for fiber, _ in busy], self.settle_limit)
+            done = await outcomes([fiber.until_settled() for fiber, _ in busy], self.options.settle_limit)
             if done is None:
                 return [entry for fiber, entry in busy if not fiber.is_settled]
 
@@ -460,26 +437,10 @@ class Loader(Service, name="loader"):
             return
         if event.fiber.state is FiberState.FAILED:
             self.announce(entry, "failed")
-            if not self._is_judged(entry):
-                for problem in failures_of(entry):
-                    self.ctx.logger.error("%s", problem)
+            self.reports.tell_failed(entry)
         if self._waiting and not self._is_loading(None):
             self._waiting = False
             self.ctx.runtime.services.notify(("loader", self.ctx.realm("loader")))
-
-    def _is_on_trial(self, fiber: Fiber) -> bool:
-        """Whether a fiber runs a row whose failure somebody else reports."""
-        entry = self._entries.get(fiber)
-        return entry is not None and self._is_judged(entry)
-
-    def _is_judged(self, entry: Entry | None) -> bool:
-        """Whether somebody else reports what becomes of a row: the start, an edit of it or of an include around it."""
-        audited = self.ctx.get("bootAudited")
-        if audited is not None and not audited.is_set():
-            return True
-        while entry is not None and entry not in self.judged and entry.tree.audited:
-            entry = entry.tree.owner
-        return entry is not None
 
     def available_for(self, ctx: Context) -> bool:
         """With `intercept: {loader: {await: true}}` a row starts once no other row is loading."""

@@ -86,7 +86,7 @@ class WriteQueue:
                 from .writeback import edit_rows  # few runs ever write, and it takes its time
 
                 warnings = await asyncio.to_thread(edit_rows, path, partial(change, tree, operations))
-                self._loader.warn(Problem(warning) for warning in warnings)
+                self._loader.reports.warn(Problem(warning) for warning in warnings)
         source.program = [each for each in source.program if not any(each is done for done in due)]
         return due
 
@@ -103,7 +103,7 @@ class WriteQueue:
             if operation.stays or not (writable and own.include(operation)):
                 own.leave_out(operation)
                 if writable and not operation.stays and operation.kind != "stop":
-                    self._loader.warn([own.problem(operation)])
+                    self._loader.reports.warn([own.problem(operation)])
                 operation.stays = True
         source.program = folded(each for each in source.program if not (each.kind == "stop" and each.stays))
 

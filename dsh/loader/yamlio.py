@@ -23,6 +23,8 @@ from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode, json_equal
 from dsh.cordis.records import record
 
+from .syntax_errors import explain_syntax
+
 _CORE: Final = "tag:yaml.org,2002:"
 _TAG_NAMES: Final = {_CORE + "js": "!!js", "!expr": "!expr", "!env": "!env"}
 _LONG_TAGS: Final = {name: tag for tag, name in _TAG_NAMES.items()}
@@ -95,9 +97,6 @@ class YamlError(HarnessError, yaml.YAMLError):
         self.column = column
 
 
-# --- scalars --------------------------------------------------------------------------------------------------------
-
-
 class _Dialect(BaseResolver):
     """Which plain scalars are not strings."""
 
@@ -129,9 +128,6 @@ def _int(text: str) -> int:
 def _float(text: str) -> float:
     plain = text.replace("_", "").lower()
     return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
-
-
-# --- from nodes to values -------------------------------------------------------------------------------------------
 
 
 class _Builder:
@@ -239,9 +235,6 @@ class _Builder:
         return YamlError(reason, self._file, mark.line, mark.column)
 
 
-# --- loaders --------------------------------------------------------------------------------------------------------
-
-
 class _DialectLoader(yaml.SafeLoader):
     yaml_implicit_resolvers = _Dialect.yaml_implicit_resolvers
 
@@ -291,61 +284,11 @@ def parse_yaml(text: str, *, file: str = "", pure: bool = False) -> Any:
     except YamlError:
         raise
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, text, file) from None
+        reason, mark = explain_syntax(error, text)
+        place = (mark.line + 1, mark.column + 1) if mark is not None else ()
+        raise YamlError(reason, file, *place) from None
     except yaml.YAMLError as error:
         raise YamlError(describe_error(error).replace("\n", " "), file) from None
-
-
-def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> YamlError:
-    mark = error.problem_mark or error.context_mark
-    if "another document" in (error.problem or ""):
-        place = _place(mark) if mark is not None else (0, 0)
-        return YamlError("a second document starts here; a config file is one document", file, *place)
-    reason = error.problem or error.context or "cannot be read"
-    if mark is None:
-        return YamlError(reason, file)
-    start, lines = error.context_mark or mark, text.split("\n")
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    at_end, context = not text[mark.index :].strip(), error.context or ""
-    if "flow node" in context:
-        before = text[: mark.index].rstrip()
-        if before[-1:] not in ("[", "{"):
-            return YamlError("this cannot stand within [ ] or { }; is one above not closed?", file, *_place(mark))
-        column = len(before) - 2 - before.rfind("\n")
-        start = yaml.Mark("", len(before) - 1, before.count("\n"), column, None, 0)
-    opened = text[start.index : start.index + 1]
-    if "flow" in context or ("quoted" in context and "end of stream" in reason):
-        # Where it was opened helps more than where, lines later, it could not go on.
-        close = {"{": "}", "[": "]"}.get(opened, opened)
-        if at_end or mark.line != start.line:
-            rest = "" if at_end else f"; line {mark.line + 1} cannot be part of it"
-            return YamlError(f"the {opened} here is not closed: {close} is missing{rest}", file, *_place(start))
-        return YamlError(f"a comma or {close} is missing here, or the text needs quotes", file, *_place(mark))
-    inside = f" (in what begins in line {start.line + 1})" if start.line != mark.line else ""
-    if "\t" in line[: mark.column + 1] and "cannot start any token" in reason:
-        reason = "a tab stands here; indent with spaces, not tabs"
-    elif "mapping values are not allowed" in reason:
-        above = (
-            "a second ': ' stands in this line" if ": " in line[: mark.column] else "the value above ends before this"
-        )
-        reason = f"{above}; a value that contains ': ' needs quotes, and keys of one mapping the same indentation"
-    elif "cannot start any token" in reason and line[mark.column : mark.column + 1] in "@`%&*!|>":
-        reason = "a value that begins with this character needs quotes"
-    elif "alias" in reason or "alias" in context or "anchor" in context:
-        reason += "; a value that begins with * or & needs quotes"
-    elif "escape" in reason:
-        reason += "; within \"…\" a backslash is written \\\\, within '…' it stands for itself"
-    elif "parsing a block" in context and line[: mark.column].strip():
-        reason = f"this does not belong to the value before it; put the whole value in quotes{inside}"
-    elif "parsing a block" in context:
-        reason = f"this line is not indented like the lines it follows{inside}; a list item begins with a dash"
-    elif context:
-        reason += f" ({context})"
-    return YamlError(reason, file, *_place(mark))
-
-
-def _place(mark: yaml.Mark) -> tuple[int, int]:
-    return mark.line + 1, mark.column + 1
 
 
 def parse_json(text: str, *, file: str = "") -> Any:
@@ -401,9 +344,6 @@ def parse_text(text: str, path: str | os.PathLike[str], *, file: str = "") -> An
     return (parse_json if os.fspath(path).endswith(".json") else parse_yaml)(text, file=file)
 
 
-# --- values with marks ----------------------------------------------------------------------------------------------
-
-
 def detach(value: Any) -> Any:
     """A deep copy that keeps the marks."""
     if isinstance(value, YamlMap):
@@ -447,9 +387,6 @@ def expressions_in(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tup
 
 same_value = json_equal
 """Deep equality as a config file means it: a flag is no number, and expressions count by tag and source."""
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
 
 
 class DialectDumper(yaml.SafeDumper):

@@ -42,3 +42,9 @@ async def turns(count: int = 5) -> None:
     """Let the loop turn a few times."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def disposed(fiber) -> None:
+    """Wait until somebody disposed a fiber and it is gone."""
+    while fiber.state is not FiberState.DISPOSED:
+        await asyncio.sleep(0)

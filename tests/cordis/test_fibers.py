@@ -6,7 +6,7 @@ import pytest
 
 from dsh.cordis import Context, CordisError, Emit, FiberState, PluginChanged, Service
 from dsh.cordis.testing import harness
-from tests.cordis.helpers import Tools, errors, provider, states, turns
+from tests.cordis.helpers import Tools, disposed, errors, provider, states, turns
 
 PENDING, LOADING, ACTIVE, FAILED, DISPOSED, UNLOADING = FiberState
 
@@ -321,7 +321,7 @@ async def test_b14a_unawaited_self_dispose_works_everywhere(where):
         root.emit(Ping())
         if where == "undo":
             fiber.restart()
-        await fiber.until_disposed()
+        await disposed(fiber)
         await root.settle()
         assert fiber.state is DISPOSED
         assert not errors(root)
@@ -367,7 +367,7 @@ async def test_b14b_awaited_self_dispose_cancels_the_code_that_awaits(where):
         fiber = root.plugin(async_body if where == "body" else body)
         await turns()
         root.emit(Ping())
-        await fiber.until_disposed()
+        await disposed(fiber)
         assert order == ["cancelled"]
         assert not errors(root)
 
@@ -689,7 +689,7 @@ async def test_root_closed_by_a_plugins_own_task_closes_for_everybody():
                 root.fiber.dispose()
 
             root.plugin(lambda ctx: ctx.spawn(stop) and None)
-            await root.fiber.until_disposed()
+            await disposed(root.fiber)
 
 
 async def test_states_helper_sees_a_failed_retry():
@@ -723,7 +723,7 @@ async def test_an_undo_returned_after_the_disposal_was_asked_for_still_runs(slow
                 return lambda: order.append("undone")
 
         fiber = root.plugin(slow_body if slow else body)
-        await fiber.until_disposed()
+        await disposed(fiber)
         assert order == (["undone"] if not slow else [])
 
 
@@ -736,7 +736,7 @@ async def test_a_body_disposed_before_its_first_step_never_runs():
 
         fiber = root.plugin(body)
         root.on("internal/status", lambda e: asyncio.get_running_loop().call_soon(fiber.dispose))
-        await fiber.until_disposed()
+        await disposed(fiber)
         assert ran == []
 
 
