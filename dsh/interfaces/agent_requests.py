@@ -203,7 +203,7 @@ class AgentRequests:
         return described[section]["value"] if section in described else None
 
     async def change_setting(self, params: Params) -> dict[str, Any]:
-        """``{section, op: "set"|"unset", path, value?}``: store one value of the user's section."""
+        """``{section, op: "set"|"unset", path, value?}``: store one value of the user's section; only a known key."""
         service = self._ctx.get(Settings)
         if service is None:
             raise HarnessError("the composition has no settings service (row settings)", code="NO_SETTINGS")
@@ -212,5 +212,6 @@ class AgentRequests:
         if section not in known:
             hint = did_you_mean(section, known)
             raise HarnessError(f'no settings section "{section}"{hint}', code="NO_SETTING")
-        await service.mutate(section, [{key: params[key] for key in ("op", "path", "value") if key in params}])
+        operation = {key: params[key] for key in ("op", "path", "value") if key in params}
+        await service.mutate(section, [{**operation, "known": True}])
         return {}

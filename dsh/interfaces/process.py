@@ -113,7 +113,7 @@ class Process:
     async def set_setting(self, key: str, value: Any) -> Sequence[str]:
         """Store a setting. Raises HarnessError for one that is not known or refused."""
         service, ns, path = self._setting(key)
-        await service.mutate(ns, [{"op": "set", "path": path, "value": value}])
+        await service.mutate(ns, [{"op": "set", "path": path, "value": value, "known": True}])
         return ()
 
     async def unset_setting(self, key: str) -> None:
@@ -125,10 +125,9 @@ class Process:
         service: Settings | None = self._ctx.get(Settings)
         if service is None:
             raise NotThereError("no row of this composition keeps settings (settings-file)")
-        known = [line.key for line in self.settings()]
-        if not any(key == each or each.startswith(f"{key}.") or key.startswith(f"{each}.") for each in known):
-            raise NotThereError(f'no setting "{key}"{did_you_mean(key, known)}')
         ns, *path = key.split(".")
+        if service.get(ns) is None:
+            raise NotThereError(f'no setting "{key}"{did_you_mean(key, [line.key for line in self.settings()])}')
         if not path:
             raise NotThereError(f"name a key of the section: {ns}.KEY")
         return service, ns, path

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from dsh.cordis import HarnessError
 
-DEFAULT_LOCK_LIMIT = 2.0
+DEFAULT_LOCK_LIMIT = 10.0
 """Seconds to wait for a document's lock."""
 
 _FIRST_PAUSE = 0.02
@@ -208,6 +208,11 @@ def file_mode(path: Path, default: int) -> int:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
         return default
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether its permissions forbid the owner to write the file; replacing it would pass over that."""
+    return not file_mode(path, stat.S_IWUSR) & stat.S_IWUSR
 
 
 def ensure_private_dir(folder: Path) -> None:

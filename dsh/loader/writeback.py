@@ -14,7 +14,7 @@ from typing import Any
 
 import dsh
 from dsh.cordis import HarnessError
-from dsh.loader.fileio import atomic_write, file_mode, retry_transient
+from dsh.loader.fileio import atomic_write, file_mode, is_read_only, retry_transient
 from dsh.loader.resolve import show_path
 from dsh.loader.textedit import rewrite
 from dsh.loader.yamlio import JSON_EXPR_KEY, Expr, detach, parse_text, same_value
@@ -107,6 +107,8 @@ def replace_file(path: Path, before: bytes | None, after: bytes | None) -> None:
 
     def write() -> None:
         check_unchanged()
+        if after != before and is_read_only(real):
+            raise WriteBackError(f"{show_path(path)}: the file is read-only; `chmod u+w {show_path(path)}` ends that")
         if after is None:
             real.unlink(missing_ok=True)
         elif after != before:

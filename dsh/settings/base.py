@@ -29,6 +29,7 @@ from dsh.settings.sections import (
     layered,
     operated,
     patched,
+    refuse_unknown,
 )
 
 M = TypeVar("M", bound=ConfigModel)
@@ -247,10 +248,13 @@ class LayeredSettings(Settings):
     async def mutate(
         self, ns: str, operations: Sequence[Mapping[str, Any]], *, expected_revision: int | None = None
     ) -> None:
-        """Apply `{"op": "set"|"unset", "path": [...], "value"?}` edits in order to the user's section."""
+        """Apply `{"op": "set"|"unset", "path": [...], "value"?, "known"?}` edits in order to the user's section.
+
+        With `known` a key that the section does not have is refused; without it is stored, and warned of.
+        """
         registration = self._registered(ns)
         checked = check_operations(ns, operations)
-        await self._write(registration, lambda section: operated(section, checked), expected_revision)
+        await self._write(registration, lambda section: operated(section, checked), expected_revision, checked)
 
     async def _write_patch(self, registration: _Registration, patch: Mapping[str, Any], expected: int | None) -> None:
         frozen = check_data(registration.ns, patch, "the patch")
@@ -275,11 +279,15 @@ class LayeredSettings(Settings):
         if not self.writable:
             raise SettingsError(f'settings section "{ns}": the settings are read-only', "SETTINGS_READ_ONLY")
 
-    async def _write(self, registration: _Registration, change: Apply, expected: int | None) -> None:
+    async def _write(
+        self, registration: _Registration, change: Apply, expected: int | None, edits: Sequence[JsonObject] = ()
+    ) -> None:
         self._check_open(registration.ns)
-        await self.chain.run(lambda: self._run_write(registration, change, expected))
+        await self.chain.run(lambda: self._run_write(registration, change, expected, edits))
 
-    async def _run_write(self, registration: _Registration, change: Apply, expected: int | None) -> None:
+    async def _run_write(
+        self, registration: _Registration, change: Apply, expected: int | None, edits: Sequence[JsonObject]
+    ) -> None:
         ns = registration.ns
         if self._registrations.get(ns) is not registration:
             raise SettingsError(
@@ -290,7 +298,8 @@ class LayeredSettings(Settings):
             if expected is not None and expected != self.revision(ns):
                 raise SettingsConflictError(ns, expected, self.revision(ns))
             changed = snapshot_json(change(section))
-            self._resolve(registration, changed)  # type: ignore[arg-type]
+            value = self._resolve(registration, changed)  # type: ignore[arg-type]
+            refuse_unknown(ns, edits, value.warnings)
             return changed  # type: ignore[return-value]
 
         stored = await self.persist(ns, apply)

@@ -23,6 +23,7 @@ from dsh.loader.fileio import (
     document_lock,
     document_lock_async,
     ensure_private_dir,
+    is_read_only,
     lock_path,
     read_text,
     retry_transient,
@@ -120,6 +121,9 @@ class Document:
 
     def write(self, text: str) -> None:
         """Replace the file (0600 below a 0700 folder). Raises DocumentError."""
+        if is_read_only(self.path):
+            text = f"{self.shown}: the file is read-only; `chmod u+w {self.shown}` ends that"
+            raise DocumentError(text, "DOCUMENT_READ_ONLY")
         try:
             ensure_private_dir(self.path.parent)
             retry_transient(lambda: atomic_write(self.path, text.encode("utf-8"), mode=PRIVATE))

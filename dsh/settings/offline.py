@@ -22,7 +22,15 @@ from dsh.loader.yamlio import Mark, find_mark
 from dsh.settings.document import Document, DocumentError, document_path
 from dsh.settings.file import DEFAULT_FILE, checked_sections, sections_of, with_section
 from dsh.settings.keys import KeyInfo, keys_of
-from dsh.settings.sections import NAMESPACE, Redactor, SettingsError, check_data, layered, operated
+from dsh.settings.sections import (
+    NAMESPACE,
+    Redactor,
+    SettingsError,
+    check_data,
+    layered,
+    operated,
+    refuse_unknown,
+)
 
 SECTIONS: dict[str, str] = {
     "agent-loop": "dsh.core.agent_loop:LoopSettings",
@@ -69,10 +77,13 @@ def known_keys() -> list[KeyInfo]:
     return [each for ns in SECTIONS for each in keys_of(schema_of(ns), ns)]
 
 
-def validate_offline(ns: str, section: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> list[str]:
+def validate_offline(
+    ns: str, section: Mapping[str, Any], base: Mapping[str, Any] | None = None, edits: Sequence[JsonObject] = ()
+) -> list[str]:
     """Check a user section as the daemon would; `base` is the row's config where it is known.
 
-    Returns warnings (unknown keys, an unknown section). Raises SettingsError with every reason.
+    `edits` are those that made it: with `known` they may set no unknown key. Returns warnings (unknown keys, an
+    unknown section). Raises SettingsError with every reason.
     """
     if not NAMESPACE.fullmatch(ns):
         raise SettingsError(f'settings section "{ns}": the name must match [a-z][a-z0-9-]*', "SETTINGS_INVALID")
@@ -85,6 +96,7 @@ def validate_offline(ns: str, section: Mapping[str, Any], base: Mapping[str, Any
     if issues:
         problems = "; ".join(f"{ns}.{path}: {text}" if path else text for path, text in issues)
         raise SettingsError(f'settings section "{ns}" is refused: {problems}', "SETTINGS_INVALID")
+    refuse_unknown(ns, edits, warnings)
     return [f"{ns}.{path}: {text}" for path, text in warnings]
 
 
@@ -226,44 +238,43 @@ class OfflineSettings:
             at = at.get(part) if isinstance(at, Mapping) else None
         return thaw(at)
 
-    def set(self, key: str, value: Any, *, known_only: bool = False) -> list[str]:
+    def set(self, key: str, value: Any, *, known_only: bool = True) -> list[str]:
         """Store a value under a dotted key; returns warnings. A refused value changes no byte.
 
-        known_only: refuse a key that its section does not know. Raises SettingsError, DocumentError, LockTimeoutError.
+        known_only: refuse a key that its section does not have; a section that is not built in takes any. Raises
+        SettingsError, DocumentError, LockTimeoutError.
         """
-        return self._change(key, {"op": "set", "value": value}, known_only)
+        return self._change(key, {"op": "set", "value": value, "known": known_only})
 
     def unset(self, key: str) -> list[str]:
         """Forget the user's value under a dotted key; what is not there is no error."""
         return self._change(key, {"op": "unset"})
 
-    def _change(self, key: str, operation: JsonObject, known_only: bool = False) -> list[str]:
+    def _change(self, key: str, operation: JsonObject) -> list[str]:
         ns, path = split_key(key)
         operation = check_data(ns, {**operation, "path": list(path)}, "the value")
         if not path and operation["op"] == "set" and not isinstance(operation["value"], dict):
             raise SettingsError(f'settings "{ns}": name a key of the section, as in {ns}.key', "SETTINGS_INVALID")
-        with self._document.lock():
-            text = self._document.read()
-            sections = sections_of(self._document, text)
-            section = operated(sections.get(ns, {}), [operation])
-            # Taking something away must work even when what remains is refused.
-            warnings = [] if operation["op"] == "unset" else validate_offline(ns, section)
-            if known_only:
-                _refuse_unknown(ns, tuple(path), section)
-            intended = with_section(sections, ns, section)
-            if intended != sections:
-                self._document.write(self._document.edited(text, intended))
+        before = self._document.read()
+        after, warnings = self._edited(before, ns, operation)
+        # Looking at it takes long on a busy machine; who waits for the lock shall wait for the writing alone.
+        if after is not None:
+            with self._document.lock():
+                text = self._document.read()
+                if text != before:
+                    after, warnings = self._edited(text, ns, operation)
+                if after is not None:
+                    self._document.write(after)
         return warnings
 
-
-def _refuse_unknown(ns: str, path: tuple[str, ...], section: Mapping[str, Any]) -> None:
-    """Refuse what is set at `path` if the section does not know it. Raises SettingsError."""
-    schema = schema_of(ns)
-    for issue in _issues(schema, section, None)[1] if schema is not None else ():
-        keys = getattr(issue, "keys", ())
-        shorter = min(len(keys), len(path))
-        if issue[1].startswith("unknown key") and keys[:shorter] == path[:shorter]:
-            raise SettingsError(f"{path_text((ns, *keys))}: {issue[1]}", "SETTINGS_UNKNOWN_KEY")
+    def _edited(self, text: str | None, ns: str, operation: JsonObject) -> tuple[str | None, list[str]]:
+        """The document's text after an edit of one section, None if that changes nothing, and warnings."""
+        sections = sections_of(self._document, text)
+        section = operated(sections.get(ns, {}), [operation])
+        # Taking something away must work even when what remains is refused.
+        warnings = [] if operation["op"] == "unset" else validate_offline(ns, section, edits=[operation])
+        intended = with_section(sections, ns, section)
+        return (None if intended == sections else self._document.edited(text, intended)), warnings
 
 
 def split_key(key: str) -> tuple[str, Sequence[str]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dsh.cordis import HarnessError
+from dsh.cordis.issues import path_text
 from dsh.cordis.jsonio import JsonObject, NotJsonError, snapshot_json
 
 NAMESPACE = re.compile(r"[a-z][a-z0-9-]*")
@@ -88,7 +89,9 @@ def check_operations(ns: str, operations: Iterable[Mapping[str, Any]]) -> list[J
             problem = "set needs a value"
         elif kind == "set" and not path and not isinstance(item["value"], dict):
             problem = "the section itself must be a mapping"
-        elif unknown := item.keys() - {"op", "path", "value"}:
+        elif not isinstance(item.get("known", False), bool):
+            problem = "known must be true or false"
+        elif unknown := item.keys() - {"op", "path", "value", "known"}:
             problem = f"unknown key {min(unknown)}"
         if problem is not None:
             raise SettingsError(f'settings "{ns}": operation {number}: {problem}', "SETTINGS_INVALID")
@@ -106,6 +109,20 @@ def operated(section: Mapping[str, Any], operations: Iterable[JsonObject]) -> di
         else:
             result = _unset(result, path)
     return result
+
+
+def refuse_unknown(ns: str, operations: Iterable[JsonObject], warnings: Iterable[tuple[str, str]]) -> None:
+    """Raise SettingsError for what an edit with `known` sets although the section has no such key.
+
+    `warnings` is what the schema said of the section after the edits.
+    """
+    for issue in warnings:
+        keys: Sequence[Any] = getattr(issue, "keys", ())
+        for operation in operations if issue[1].startswith("unknown key") else ():
+            path = operation["path"]
+            shorter = min(len(keys), len(path))
+            if operation["op"] == "set" and operation.get("known") and list(keys[:shorter]) == list(path[:shorter]):
+                raise SettingsError(f"{path_text((ns, *keys))}: {issue[1]}", "SETTINGS_UNKNOWN_KEY")
 
 
 def _set(section: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

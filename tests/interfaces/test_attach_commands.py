@@ -62,6 +62,8 @@ async def test_settings_configuration_rows_and_usage(place: Place) -> None:
         await terminal.stands("agent-loop.maxParallelToolCalls  4  user")
         terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
         await terminal.stands("is back to the row's value or the default")
+        terminal.type("/settings agent-loop.maxParallelToolCall 4\r")
+        await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
         terminal.type("/config agent-loop.maxParallelToolCalls few\r")
         await terminal.stands("must be a whole number")
         terminal.type("/config agent-loop.max")

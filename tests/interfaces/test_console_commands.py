@@ -135,7 +135,7 @@ async def test_a_setting_is_completed_stored_and_in_force(place: Place) -> None:
         terminal.type("/settings agent-loop.maxParallelToolCalls few\r")
         await terminal.stands("must be a whole number")
         terminal.type("/settings agent-loop.maxParalelToolCalls 5\r")
-        await terminal.stands('did you mean "agent-loop.maxParallelToolCalls"?')
+        await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
         terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
         await terminal.stands("10 at once")
         await quits(terminal)

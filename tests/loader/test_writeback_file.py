@@ -60,6 +60,15 @@ def edit(path: Path, target: str, value: Any = None, *, unset: bool = False) -> 
     return draft.warnings
 
 
+def test_a_file_that_its_owner_made_read_only_is_not_replaced(config: Path) -> None:
+    config.chmod(0o444)
+    with pytest.raises(WriteBackError) as refused:
+        edit(config, "loop.maxParallelToolCalls", 5)
+    assert str(refused.value).endswith(f"cordis.yml: the file is read-only; `chmod u+w {config}` ends that")
+    assert config.read_text() == CONFIG
+    edit(config, "loop.maxParallelToolCalls", 4)  # what it says already needs no writing
+
+
 def test_b13n_one_value_of_a_row_is_set_and_unset(config: Path) -> None:
     assert edit(config, "loop.maxParallelToolCalls", 2) == []
     assert config.read_text() == CONFIG.replace("Calls: 4", "Calls: 2")

@@ -392,6 +392,8 @@ async def test_settings_are_read_changed_and_watched(start: Start, place: Place)
             await h.settings.get("agent-loop.max_parallel_tool_calls")
         with pytest.raises(HarnessError, match=r'no settings section "agent-lop"; did you mean "agent-loop"'):
             await h.settings.set("agent-lop.maxParallelToolCalls", 1)
+        with pytest.raises(HarnessError, match=r'unknown key; did you mean "maxParallelToolCalls"'):
+            await h.settings.set("agent-loop.maxParallelToolCall", 1)
 
 
 @pytest.mark.parametrize(("answer", "ran"), [(True, True), (False, False), (None, False), ("raise", False)])

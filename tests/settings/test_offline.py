@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,8 +10,11 @@ from types import ModuleType
 import pytest
 
 from dsh.cordis import ConfigModel, field
+from dsh.loader.fileio import lock_path
 from dsh.loader.home import resolve_home
 from dsh.settings import offline
+from dsh.settings.document import DocumentError
+from dsh.settings.sections import SettingsError
 
 
 class Vault(ConfigModel):
@@ -35,3 +39,70 @@ def test_a_misspelt_section_gets_the_nearest_one() -> None:
         'section agent-lop is not a built-in one and is stored unchecked; did you mean "agent-loop"?'
     ]
     assert "(built-in: agent-default-model, " in offline.validate_offline("ui-theme", {})[0]
+
+
+def test_a_key_that_the_section_does_not_have_is_refused_and_one_of_an_unknown_section_is_kept(tmp_path: Path) -> None:
+    settings = offline.OfflineSettings(resolve_home(tmp_path))
+    for key, value in (("agent-loop.maxParallelToolCall", 3), ("agent-loop", {"maxParallelToolCall": 3})):
+        with pytest.raises(SettingsError) as refused:
+            settings.set(key, value)
+        assert str(refused.value) == (
+            'agent-loop.maxParallelToolCall: unknown key; did you mean "maxParallelToolCalls"?'
+        )
+    assert not settings.path.exists()
+    assert 'did you mean "agent-loop"' in settings.set("agent-lop.maxParallelToolCalls", 3)[0]
+    settings.path.write_text("agent-loop: {old: 1}\n")
+    assert settings.set("agent-loop.maxParallelToolCalls", 3) == ["agent-loop.old: unknown key" + KNOWN]
+    assert settings.unset("agent-loop.old") == []
+    assert settings.path.read_text() == "agent-loop: {maxParallelToolCalls: 3}\n"
+
+
+KNOWN = " (known keys: maxParallelToolCalls)"
+
+
+def test_values_are_looked_at_before_the_lock_and_again_if_the_document_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = offline.OfflineSettings(resolve_home(tmp_path))
+    looked: list[tuple[object, bool]] = []
+    validate = offline.validate_offline
+
+    def slow(ns: str, section: dict[str, object], *rest: object, **more: object) -> list[str]:
+        looked.append((dict(section), lock_path(settings.path).exists()))
+        if len(looked) == 1:
+            settings.path.write_text("agent-loop: {a: 1}\n")  # somebody else, while this one takes its time
+        return validate(ns, section, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(offline, "validate_offline", slow)
+    settings.set("agent-loop.maxParallelToolCalls", 3)
+    assert looked == [({"maxParallelToolCalls": 3}, False), ({"a": 1, "maxParallelToolCalls": 3}, True)]
+    assert settings.path.read_text() == "agent-loop: {a: 1, maxParallelToolCalls: 3}\n"
+
+
+def test_nothing_is_lost_between_writers_in_several_processes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from dsh.loader.home import resolve_home; from dsh.settings.offline import OfflineSettings\n"
+        "sys.stdin.readline(); settings = OfflineSettings(resolve_home(sys.argv[1]))\n"
+        "for n in range(4): settings.set(f'mine.{sys.argv[2]}{n}', n)"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdin=subprocess.PIPE) for name in "abc"
+    ]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.close()
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    written = offline.OfflineSettings(resolve_home(tmp_path)).get("mine")
+    assert written == {f"{name}{n}": n for name in "abc" for n in range(4)}
+
+
+def test_a_document_that_its_owner_made_read_only_is_not_replaced(tmp_path: Path) -> None:
+    settings = offline.OfflineSettings(resolve_home(tmp_path))
+    settings.set("agent-loop.maxParallelToolCalls", 3)
+    settings.path.chmod(0o444)
+    with pytest.raises(DocumentError) as refused:
+        settings.set("agent-loop.maxParallelToolCalls", 4)
+    assert str(refused.value) == (
+        "$DSH_HOME/settings.yaml: the file is read-only; `chmod u+w $DSH_HOME/settings.yaml` ends that"
+    )
+    assert settings.get("agent-loop.maxParallelToolCalls") == 3 and not lock_path(settings.path).exists()

@@ -472,7 +472,8 @@ def test_b02k_the_offline_writer_edits_unsets_and_names_layers(tmp_path: Path) -
     found = {value.key: value for value in settings.values()}
     assert found["agent-loop.maxParallelToolCalls"].layer == "default"
     assert "not a built-in one" in settings.set("mine.x", 1)[0]
-    assert 'did you mean "maxParallelToolCalls"' in settings.set("agent-loop.maxParallelToolCall", 1)[0]
+    typed = settings.set("agent-loop.maxParallelToolCall", 1, known_only=False)
+    assert 'did you mean "maxParallelToolCalls"' in typed[0]
     with pytest.raises(SettingsError, match=r"section\.key"):
         settings.set("agent-loop..x", 1)
 
