@@ -81,7 +81,7 @@ class Settings(Service, name="settings"):
     async def mutate(
         self, ns: str, operations: Sequence[Mapping[str, Any]], *, expected_revision: int | None = None
     ) -> None:
-        """Apply ordered ``{"op": "set"|"unset", "path": [...], "value"?, "known"?}`` edits to the user's section ``ns``."""
+        """Apply ordered ``{"op": "set"|"unset", "path": [...], "value"?, "known"?}`` edits to the user's section."""
 
     @abstractmethod
     def get(self, ns: str) -> ConfigModel | None:
