@@ -117,13 +117,8 @@ async def _to_the_end(main: Coroutine[Any, Any, int], line: LastLine | None) -> 
     return code
 
 
-def _providers_of(service: str) -> list[str]:
-    from dsh.interfaces.known_plugins import providers_of  # imports every plugin: only for a start that fails
-
-    return providers_of(service)
-
-
 async def _main(launch: Launch, environment: Any, home: Any) -> int:
+    from dsh.interfaces.plugin_offers import PluginOffers
     from dsh.loader.boot import BootError, BootUsageError, boot
     from dsh.loader.patches import Layer
 
@@ -134,7 +129,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
         layers.append(Layer("the command line", [{"insert": list(launch.defaults)}], gives_way=True))
 
     def prepare(root: Context) -> None:
-        root.provide("providersOf", _providers_of)
+        root.provide("pluginOffers", PluginOffers())
         app_exit: AppExit = root["appExit"]
         signals.exit = app_exit
         root.provide("runStartedAt", time.time_ns() // 1_000_000)

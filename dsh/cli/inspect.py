@@ -108,7 +108,7 @@ def _print_attention(picture: dict[str, Any]) -> None:
             again = f" ({_count(row['faults'], 'broken task')} so far)" if row["faults"] else ""
             lines.append(f"! {row['id']}, {age(last['at'])} ago: {last['text']}{again}")
     for cycle in picture["cycles"]:
-        lines.append(f"! these wait for each other: {' -> '.join([*cycle, cycle[0]])}")
+        lines.append(f"! these wait for each other in a cycle: {' -> '.join([*cycle, cycle[0]])}")
     if lines:
         typer.echo("")
     for line in lines:

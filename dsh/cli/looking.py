@@ -21,6 +21,7 @@ async def started(file: Path) -> AsyncIterator[App]:
 
     Raises BootError, DotenvRefusedError.
     """
+    from dsh.interfaces.plugin_offers import PluginOffers
     from dsh.loader.boot import boot
     from dsh.loader.environment import load_launch_environment
     from dsh.loader.home import resolve_home
@@ -28,6 +29,7 @@ async def started(file: Path) -> AsyncIterator[App]:
     home = resolve_home()
 
     def prepare(root: Context) -> None:
+        root.provide("pluginOffers", PluginOffers())
         root.provide("configuredAgentSessions", {})
         root.provide("startConfiguredAgents", False)
         root.provide("followFiles", False)

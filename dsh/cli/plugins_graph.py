@@ -107,7 +107,7 @@ def _print(found: ServiceGraph, name: str) -> None:
         typer.echo(f"! {spelled(address)} needs {', '.join(services)}, which no row provides")
     for ring in rings:
         names = [row.address for row in ring]
-        typer.echo(f"! these wait for each other: {spelled(' -> '.join([*names, names[0]]))}")
+        typer.echo(f"! these wait for each other in a cycle: {spelled(' -> '.join([*names, names[0]]))}")
 
 
 def _needed(found: ServiceGraph, service: str, missing: list[str]) -> str:

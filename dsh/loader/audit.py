@@ -10,7 +10,7 @@ from typing import Any
 from dsh.cordis import ConfigModel, HarnessError
 from dsh.cordis.schema import REDACTED
 
-from .failures import failures_of, plugin_traceback, waiting
+from .failures import failures_of, plugin_traceback
 from .problems import Problem
 from .row_checks import row_problem
 from .tree import Loader
@@ -25,7 +25,7 @@ def audit(loader: Loader) -> list[Problem]:
     """
     problems: list[Problem] = []
     ours: list[Problem] = []
-    waits = waiting(loader.entries(), providers=loader.ctx.get("providersOf"))
+    waits = loader.reports.waiting()
     for entry in loader.entries():
         if not entry.tree.audited or entry.stopped or entry.state in ("group", "disabled", "skipped", "active"):
             continue

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from dsh.cordis import FiberState, resolve_plugin
 from dsh.cordis.errors import HarnessError, error_chain
@@ -86,38 +87,49 @@ def _is_framework(file: str) -> bool:
     return any(part in path for part in ("/dsh/cordis/", "/dsh/loader/", "/importlib/", "<frozen importlib"))
 
 
-def waiting(
-    entries: Iterable[Entry], *, roots: bool = False, providers: Callable[[str], list[str]] | None = None
-) -> dict[Entry, Problem]:
+class Offers(Protocol):
+    """What is known of plugins apart from what they declare."""
+
+    def plugins_for(self, service: str) -> list[str]:
+        """The names of plugins that would provide a service."""
+
+    def of(self, module: str | None) -> Collection[str]:
+        """The services that the code of a module provides."""
+
+
+def waiting(entries: Iterable[Entry], *, roots: bool = False, offers: Offers | None = None) -> dict[Entry, Problem]:
     """The rows that wait for services, each with what it waits for and which row would provide it.
 
     Rows that wait for each other share one problem. With `roots`, rows that only wait for rows that wait themselves are
-    left out, unless those wait for each other. `providers` tells the names of plugins that would provide a service.
+    left out, unless those wait for each other.
     """
     rows = list(entries)
     lacking = {entry: missing for entry in rows if (missing := missing_services(entry))}
+    gives = {entry: set(_declared(entry)) for entry in rows}
+    for entry in lacking if offers is not None else ():
+        gives[entry].update(offers.of(entry.module))  # type: ignore[union-attr]
     found: dict[Entry, Problem] = {}
 
     def after(entry: Entry) -> list[Entry]:
-        return [each for each in lacking if each is not entry and not set(_declared(each)).isdisjoint(lacking[entry])]
+        return [each for each in lacking if each is not entry and not gives[each].isdisjoint(lacking[entry])]
 
     for ring in rings(lacking, after):
         pairs = zip(ring, [*ring[1:], ring[0]], strict=True)
-        needs = [(each.address, [name for name in lacking[each] if name in _declared(then)]) for each, then in pairs]
+        needs = [(each.address, [name for name in lacking[each] if name in gives[then]]) for each, then in pairs]
         problem = row_problem(ring[0].tree.source, ring[0].row, cycle_message(needs), "validate")
         for entry in ring:
             found.setdefault(entry, problem)
     for entry, missing in lacking.items():
         if entry in found:
             continue
-        hints = {service: _would_provide(rows, service) for service in missing}
+        hints = {service: _would_provide(gives, service) for service in missing}
         if roots and all(hints.values()):
             continue
         message = f"waiting for services: {', '.join(missing)}"
         if any(hints.values()):
             message += f" ({'; '.join(filter(None, hints.values()))})"
         else:
-            names = [name for service in missing for name in (providers(service) if providers else ())]
+            names = [name for service in missing for name in (offers.plugins_for(service) if offers else ())]
             message += ", which no running row provides" + (f": add one named {', '.join(names)}" if names else "")
         found[entry] = row_problem(entry.tree.source, entry.row, message, "validate")
     return found
@@ -126,9 +138,9 @@ def waiting(
 def cycle_message(needs: Sequence[tuple[str, Collection[str]]]) -> str:
     """What is said of a ring of rows, each of which needs services of the next one (the last one of the first)."""
     pairs = zip(needs, [*needs[1:], needs[0]], strict=True)
-    said = [f"{address} for {', '.join(services)} of {after}" for (address, services), (after, _) in pairs]
+    said = [f"{address} needs {', '.join(services)} of row {after}" for (address, services), (after, _) in pairs]
     remedy = "take one of these services out of inject, or let another row provide it"
-    return f"rows wait for each other and none can start: {', '.join(said)}; {remedy}"
+    return f"rows wait for each other in a cycle and none can start: {', '.join(said)}; {remedy}"
 
 
 def _declared(entry: Entry) -> Collection[str]:
@@ -137,13 +149,12 @@ def _declared(entry: Entry) -> Collection[str]:
     return spec.provides if spec is not None else ()
 
 
-def _would_provide(rows: Iterable[Entry], service: str) -> str:
-    """Which rows declare that they provide a service."""
+def _would_provide(gives: Mapping[Entry, Collection[str]], service: str) -> str:
+    """Which rows provide a service, or would if they ran."""
     hints = []
-    for entry in rows:
-        if service in _declared(entry):
-            where = "for rows of its own realm" if entry.state == "active" else f"but is {entry.state}"
-            hints.append(f'row "{entry.address}" provides {service}, {where}')
+    for entry in (entry for entry, services in gives.items() if service in services):
+        where = "for rows of its own realm" if entry.state == "active" else f"but is {entry.state}"
+        hints.append(f'row "{entry.address}" provides {service}, {where}')
     return "; ".join(hints)
 
 

@@ -41,7 +41,7 @@ class Reports:
 
     def waiting(self, *, roots: bool = False) -> dict[Entry, Problem]:
         """The rows that wait for services; with `roots` without those that only wait for others that wait."""
-        return waiting(self._loader.entries(), roots=roots, providers=self._loader.ctx.get("providersOf"))
+        return waiting(self._loader.entries(), roots=roots, offers=self._loader.ctx.get("pluginOffers"))
 
     def tell_waiting(self, before: Mapping[Entry, Problem]) -> None:
         """Log which rows wait for services since an edit: nothing failed, but they do not run."""

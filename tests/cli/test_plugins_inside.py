@@ -138,7 +138,7 @@ async def test_graph_marks_missing_providers_and_rings(place: Place) -> None:
     assert done.code == 1
     assert "egg (./plugins/egg.py) ! in a ring" in done.out and "needs nowhere (MISSING)" in done.out
     assert "! lost needs nowhere, which no row provides" in done.out
-    assert "! these wait for each other: egg -> hen -> egg" in done.out
+    assert "! these wait for each other in a cycle: egg -> hen -> egg" in done.out
     wire = (await place.dsh("plugins", "graph", "--json")).json()
     assert wire["missing"] == [{"row": "lost", "service": "nowhere"}] and wire["cycles"] == [["egg", "hen"]]
     dot = (await place.dsh("plugins", "graph", "--dot")).out

@@ -78,8 +78,9 @@ async def test_b14b_rows_that_wait_for_each_other_are_named(folder: Path) -> Non
     )
     error = await failing(folder, "- {id: a, name: ./a.py}\n- {id: b, name: ./b.py}\n")
     assert str(error) == (
-        'dsh: plugin tree failed to load: cordis.yml:1: row "a": rows wait for each other and none can start: '
-        "a for b of b, b for a of a; take one of these services out of inject, or let another row provide it"
+        'dsh: plugin tree failed to load: cordis.yml:1: row "a": rows wait for each other in a cycle and '
+        "none can start: a needs b of row b, b needs a of row a; "
+        "take one of these services out of inject, or let another row provide it"
     )
 
 

@@ -120,7 +120,8 @@ def test_a_check_reports_configs_providers_cycles_and_unknown_keys(folder: Path)
         'cordis.yml:2: row "b", key config.value: must be a string, got 1 (put it in quotes)',
         'cordis.yml:2: row "b", key config.parts: must be a list, got "x" (each item begins with a dash)',
         'cordis.yml:1: row "a": it needs the service "notes", which no row provides',
-        'cordis.yml:3: row "x": rows wait for each other and none can start: x for y of y, y for x of x; '
+        'cordis.yml:3: row "x": rows wait for each other in a cycle and none can start: '
+        "x needs y of row y, y needs x of row x; "
         "take one of these services out of inject, or let another row provide it",
     ]
     assert warnings == ['cordis.yml:1: row "a", key config.sen: unknown key; did you mean "seen"?']

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from dsh.cordis import FiberState
+from dsh.interfaces.control.picture import picture
+from dsh.interfaces.plugin_offers import PluginOffers
 from dsh.loader.events import EntryChanged
 from dsh.loader.problems import LoadError
 from tests.loader.kit import running, write_plugins
@@ -117,9 +119,29 @@ async def test_an_edit_that_makes_rows_wait_for_each_other_says_so_once(
         await it.edit(TWO + rows)
         said = [record.getMessage() for record in caplog.records if "wait" in record.getMessage()]
         assert len(said) == 1 and said[0].endswith(
-            "rows wait for each other and none can start: x for note of z, z for y of y, y for x of x; "
-            "take one of these services out of inject, or let another row provide it"
+            "rows wait for each other in a cycle and none can start: x needs note of row z, z needs y of row y, "
+            "y needs x of row x; take one of these services out of inject, or let another row provide it"
         )
+
+
+async def test_functions_that_provide_what_the_other_waits_for_are_told_as_a_cycle(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "def apply(ctx):\n    ctx.provide('{0}', 1)\n"
+    write_plugins(
+        folder, hen="inject = ['eggs']\n" + text.format("hens"), egg="inject = ['hens']\n" + text.format("eggs")
+    )
+    async with running(folder, TWO) as it:
+        it.root.provide("pluginOffers", PluginOffers())
+        await it.edit(TWO + "- {id: hen, name: ./hen.py}\n- {id: egg, name: ./egg.py}\n")
+        said = [record.getMessage() for record in caplog.records if "wait" in record.getMessage()]
+        assert len(said) == 1 and said[0].endswith(
+            "rows wait for each other in a cycle and none can start: hen needs eggs of row egg, "
+            "egg needs hens of row hen; take one of these services out of inject, or let another row provide it"
+        )
+        seen = picture(it.root)
+        assert seen["cycles"] == [["hen", "egg"]]
+        assert [row["offers"] for row in seen["rows"] if "waitsFor" in row] == [["hens"], ["eggs"]]
 
 
 # --- disabled -------------------------------------------------------------------------------------------------------

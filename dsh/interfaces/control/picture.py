@@ -17,8 +17,11 @@ def picture(ctx: Context) -> dict[str, Any]:
     from dsh.cordis.inspection import hearers, walk
     from dsh.loader.failures import failures_of, missing_services
 
+    from ..plugin_offers import PluginOffers
+
     loader = ctx.get("loader")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    offers = PluginOffers()
     for entry in loader.entries() if loader is not None else ():
         row = {"id": entry.address, "plugin": entry.name, "state": entry.state, "generation": entry.generation}
         fiber = entry.fiber if entry.is_mounted else None
@@ -34,11 +37,13 @@ def picture(ctx: Context) -> dict[str, Any]:
                 row["lastError"] = {"at": at, "text": text}
         if missing := missing_services(entry):
             row["waitsFor"] = list(missing)
+            row["offers"] = sorted({*row["offers"], *offers.of(entry.module)})
         if entry.subtree is None and (failures := failures_of(entry)):
             row["error"] = "; ".join(str(failure) for failure in failures)
         rows.append(row)
     source = loader.root_source if loader is not None else None
     found = ctx.root.inspect()
+    found["cycles"] = _rings(rows) or found["cycles"]
     for service, each in zip(found["services"], ctx.root.runtime.services.implementations.values(), strict=True):
         service["row"] = _name_of(each.fiber)
         service["usedBy"] = [_name_of(user) for user in each.users]
@@ -46,6 +51,19 @@ def picture(ctx: Context) -> dict[str, Any]:
     for event in found["events"]:
         event["heardBy"] = heard.get(event["name"], [])
     return {"config": str(source.path) if source is not None else None, "rows": rows, **found}
+
+
+def _rings(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Rows that wait for each other."""
+    waiting = {row["id"]: row for row in rows if "waitsFor" in row}
+
+    def after(row_id: str) -> list[str]:
+        wanted = set(waiting[row_id]["waitsFor"])
+        return [each for each, row in waiting.items() if each != row_id and wanted.intersection(row["offers"])]
+
+    from dsh.cordis.inspection import rings
+
+    return list(rings(waiting, after))
 
 
 def _row_of(fiber: Fiber | None) -> str | None:
