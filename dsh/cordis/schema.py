@@ -23,7 +23,7 @@ from .fields import ConfigError, FieldInfo, field, foreign_issues, wire_value, w
 from .issues import BAD, MISSING, ConfigIssue, Keys, Walk
 from .jsonio import json_equal
 from .nearest import meant, nearest
-from .shapes import Checked, list_remedy, shape_of
+from .shapes import Checked, remedy, shape_of
 
 __all__ = [
     "ConfigError",
@@ -133,14 +133,16 @@ class ConfigModel:
         return instance if instance._load(raw, walk, keys) else BAD
 
     def _load(self, raw: Any, walk: Walk, keys: Keys) -> bool:
+        known = self.fields()
         if isinstance(raw, ConfigModel):
             raw = raw.to_wire()
         if raw is None:
             raw = {}
         if not isinstance(raw, Mapping):
-            walk.fail(keys, "must be a mapping", raw, remedy=list_remedy("a mapping", raw))
+            first = min(known.values(), key=lambda info: not info.required, default=None)
+            keyless = f"write its keys, such as {first.key}: …" if first and not isinstance(raw, (list, tuple)) else ""
+            walk.fail(keys, "must be a mapping", raw, remedy=remedy("a mapping", raw) or keyless)
             return False
-        known = self.fields()
         before = len(walk.issues)
         values: dict[str, Any] = {}
         given: dict[str, Any] = {}

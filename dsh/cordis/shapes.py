@@ -29,7 +29,7 @@ class Shape:
         """The typed value, or `BAD` after noting why not."""
         if self.fits(value):
             return self.take(value, walk, keys)
-        return walk.fail(keys, f"must be {self.words}", value, remedy=list_remedy(self.words, value))
+        return walk.fail(keys, f"must be {self.words}", value, remedy=remedy(self.words, value))
 
     def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
         """`read` of a value that fits."""
@@ -52,11 +52,16 @@ class Shape:
         return ()
 
 
-def list_remedy(words: str, value: Any) -> str:
-    """What to do about dashes that are too many or missing, the usual slip between a list and a mapping."""
+def remedy(words: str, value: Any) -> str:
+    """What to do about dashes or quotes that are too many or missing, the usual slips of spelling."""
+    if isinstance(value, str) and words in ("a whole number", "a number", "true or false"):
+        slip = value.lower() in ("true", "false") if words == "true or false" else _is_number(value)
+        return "remove the quotes" if slip else ""
+    if words == "a string":
+        return "put it in quotes" if isinstance(value, (int, float)) else ""
     if words == "a mapping" and isinstance(value, (list, tuple)):
         return "write its keys without dashes" if all(isinstance(item, Mapping) for item in value) else ""
-    if words == "a list" and not isinstance(value, (list, tuple)):
+    if words.startswith("a list") and not isinstance(value, (list, tuple)):
         return "each item begins with a dash"
     return ""
 
@@ -85,15 +90,8 @@ class _Scalar(Shape):
             return isinstance(value, int) and not isinstance(value, bool)
         return isinstance(value, self.kind)
 
-    def read(self, value: Any, walk: Walk, keys: Keys) -> Any:
-        if self.fits(value):
-            return float(value) if self.kind is float else value
-        message = f"must be {self.words}"
-        if self.kind is str and isinstance(value, (int, float)) and not walk.secret:
-            return walk.fail(keys, f"{message}, got {show(value)} (put it in quotes)")
-        if self.kind in (int, float) and isinstance(value, str) and _is_number(value) and not walk.secret:
-            return walk.fail(keys, f"{message}, got {show(value)} (remove the quotes)")
-        return walk.fail(keys, message, value)
+    def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
+        return float(value) if self.kind is float else value
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
         return {"type": self.schema_name}
@@ -280,7 +278,7 @@ class _Union(Shape):
             return BAD
         allowed = [word for option in self.options if isinstance(option, Choice) for word in option.allowed]
         near = nearest(value, allowed) if isinstance(value, str) else None
-        return walk.fail(keys, f"must be {self.words}", value, allowed, near)
+        return walk.fail(keys, f"must be {self.words}", value, allowed, near, remedy(self.words, value))
 
     def default(self, walk: Walk, keys: Keys) -> Any:
         return None if self.optional else MISSING

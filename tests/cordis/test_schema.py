@@ -61,6 +61,29 @@ def test_defaults_fill_at_every_level_and_are_fresh() -> None:
     assert second.names == ["a"] and Config.validate({}).names == ["a"]
 
 
+def test_quotes_around_a_number_or_a_truth_are_said_to_be_too_many_wherever_it_may_stand() -> None:
+    class Quoted(ConfigModel):
+        steps: int | None = 1
+        share: float | None = None
+        on: bool = True
+        off: bool | None = None
+        text: str | None = None
+        ports: list[int] = field(default_factory=list)
+        parts: list[str] | None = None
+
+    raw = {"steps": "5", "share": ".5", "on": "true", "off": "False", "text": 5, "ports": ["80", "x"], "parts": "a"}
+    assert issues(Quoted, raw) == [
+        ("steps", 'must be a whole number, got "5" (remove the quotes)'),
+        ("share", 'must be a number, got ".5" (remove the quotes)'),
+        ("on", 'must be true or false, got "true" (remove the quotes)'),
+        ("off", 'must be true or false, got "False" (remove the quotes)'),
+        ("text", "must be a string, got 5 (put it in quotes)"),
+        ("ports[0]", 'must be a whole number, got "80" (remove the quotes)'),
+        ("ports[1]", 'must be a whole number, got "x"'),
+        ("parts", 'must be a list, got "a" (each item begins with a dash)'),
+    ]
+
+
 def test_null_counts_as_missing() -> None:
     assert Config.validate({"greeting": None, "agents": None, "limits": None}) == Config.validate({})
     assert issues(Agent, {"label": None}) == [("label", "required (a string)")]
@@ -95,7 +118,7 @@ def test_all_issues_are_collected_with_paths() -> None:
         ("level", 'must be one of "low", "high", got "hihg"; did you mean "high"?'),
         ("agents[1].label", "required (a string)"),
         ("agents[1].maxTokens", "must be ≥ 1, got 0"),
-        ("agents[2]", 'must be a mapping, got "x"'),
+        ("agents[2]", 'must be a mapping, got "x" (write its keys, such as label: …)'),
         ("limits.timeoutMs", "must be ≥ 0 ms, got -1"),
         ("limits.mode", 'must be one of "fast", "slow", got "fsat"; did you mean "fast"?'),
         ("env.A", "must be a string, got 1 (put it in quotes)"),
