@@ -10,6 +10,7 @@ from dsh.cordis.nearest import did_you_mean
 
 from .commands import Command, Suggestion
 from .setting_names import setting_keys, setting_values, shown, value_of
+from .spending import usage_rows
 from .terminal_text import printable
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def built_in(front: Front, dialogue: Dialogue) -> Iterable[Command]:
         Command("steer", own.steer, "into the running turn, as !TEXT", "TEXT"),
         Command("cancel", own.cancel, "stop the turn and drop what waits"),
         Command("fork", own.fork, "go on with a copy of this session"),
-        Command("usage", own.usage, "tokens this session has used"),
+        Command("usage", own.usage, "what this session has used, and its cost"),
         Command("settings", own.settings, "show or store your settings", "[KEY [VALUE]]", own.complete_setting),
         Command("config", own.config, "show rows or edit cordis.yml", "[ROW[.KEY [VALUE]]]", own.complete_config),
         Command("plugins", own.plugins, "the rows and their state", "[ROW]", own.complete_row),
@@ -185,10 +186,9 @@ class _BuiltIn:
         return dict.fromkeys(each.key.partition(".")[0] for each in self._front.known_config())
 
     async def usage(self, argument: str, screen: Screen) -> None:
-        found = await self._front.usage()
-        rows = [("turns", f"{found['turns']:,}")]
-        rows += [(_words(name), f"{count:,}") for name, count in found["usage"].items()]
-        screen.print(table(rows))
+        used = await self._front.usage()
+        rows = usage_rows(used, self._front.rates())
+        screen.print("\n\n".join(filter(None, (table([("turns", f"{used.turns:,}")]), table(rows)))))
 
 
 def refuse_secret(key: str, value: Any, place: str) -> None:
@@ -212,8 +212,3 @@ def _trouble(row: Mapping[str, Any]) -> str:
     if row.get("waitsFor"):
         return "waits for " + ", ".join(row["waitsFor"])
     return str(row.get("error", ""))
-
-
-def _words(name: str) -> str:
-    """`inputTokens` as `input tokens`."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
@@ -28,6 +28,9 @@ from .front import AgentLine, Copied, SettingLine, Waiting
 from .process import Process
 from .screen import PlainScreen
 from .terminal_lines import can_draw, typed_lines
+
+if TYPE_CHECKING:
+    from .spending import Rates, Spending
 
 TAIL: Final = 6
 """Earlier messages that are shown when one comes to talk to another agent."""
@@ -201,8 +204,11 @@ class Console:
     async def picture(self) -> Mapping[str, Any]:
         return self._process.picture()
 
-    async def usage(self) -> Mapping[str, Any]:
+    async def usage(self) -> Spending:
         return self._process.usage(self.agent)
+
+    def rates(self) -> Rates:
+        return self._process.rates()
 
     # -- what happens ---------------------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Dialogue:
         self.screen: Screen = self.prompt_line
         self.transcript = Transcript(self.prompt_line)
         self.transcript.reasoning_hint = "; Ctrl-O shows it"
+        self.transcript.bar.rates = front.rates
         self.prompt_line.region = self.transcript
         self.prompt_line.keys |= {
             "escape up": self.edit_last,

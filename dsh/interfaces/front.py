@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dsh.cordis.records import record
+
+if TYPE_CHECKING:
+    from .spending import Rates, Spending
 
 
 @record
@@ -107,5 +110,8 @@ class Front(Protocol):
     async def picture(self) -> Mapping[str, Any]:
         """The rows and what runs; see `control.picture`."""
 
-    async def usage(self) -> Mapping[str, Any]:
-        """``{turns, usage: {name: tokens}}`` of the session."""
+    async def usage(self) -> Spending:
+        """What the session has used so far."""
+
+    def rates(self) -> Rates:
+        """The prices that are stated now."""

@@ -80,16 +80,6 @@ def outcome_from(session_id: str, events: Iterable[SessionEvent]) -> Outcome:
     return outcome
 
 
-def usage_of(events: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """``{turns, usage: {name: tokens}}`` of the events of a session, given as type and data."""
-    turns = 0
-    samples: Samples = {}
-    for kind, data in events:
-        _note_usage(samples, kind, data)
-        turns += kind == "turn/end"
-    return {"turns": turns, "usage": _sum_of(samples)}
-
-
 Samples = dict[tuple[int, int], Mapping[str, int]]
 """The last usage that was reported of each step, by turn and step."""
 

@@ -13,15 +13,18 @@ from dsh.core.agent import CreateAgentOptions
 from dsh.core.agents import Agents
 from dsh.core.fork import closed_prefix
 from dsh.core.seams import Settings
+from dsh.llm.service import Llm
 
 from .front import AgentLine, SettingLine
 from .model_route import route_of
-from .outcome import usage_of
+from .spending import Spending
 
 if TYPE_CHECKING:
     from dsh.cordis import Context
     from dsh.core.agent import Agent
     from dsh.core.agent_loop import AgentLoop
+
+    from .spending import Rates
 
 
 class NotThereError(HarnessError):
@@ -90,9 +93,14 @@ class Process:
         options = CreateAgentOptions(f"session-{uuid.uuid4()}", meta, seed=seed, agent_options=agent.options)
         return (await self._loop.create_agent(self._loop.ctx, options)).agent, cut
 
-    def usage(self, agent: Agent) -> Mapping[str, Any]:
-        """Turns, and tokens by kind, of an agent's session."""
-        return usage_of((event.type, event.data) for event in agent.session.events)
+    def usage(self, agent: Agent) -> Spending:
+        """What an agent's session has used."""
+        return Spending.of((event.type, event.data) for event in agent.session.events)
+
+    def rates(self) -> Rates:
+        """The prices that are stated now."""
+        llm = self._ctx.get(Llm)
+        return {} if llm is None else llm.prices()
 
     # -- settings and configuration -------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def turn(message_id: str, text: str, words: int = 10) -> list[dict[str, Any]]:
 class FakeDaemon:
     """Answers like a daemon; cuts: what becomes of each stream in turn. asked: the `after` of each.
 
-    prompts: the texts it was sent; it answers them while `takes_prompts` is set.
+    prompts: the texts it was sent; it answers them while `takes_prompts` is set, and anything while `answers` is.
     """
 
     def __init__(self, log: list[dict[str, Any]], cuts: list[Cut]) -> None:
@@ -49,6 +49,8 @@ class FakeDaemon:
         self.prompts: list[str] = []
         self.takes_prompts = asyncio.Event()
         self.takes_prompts.set()
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.change: Callable[[str], bytes | None] = lambda path: None
         self.run_id = "aa"
 
@@ -60,6 +62,7 @@ class FakeDaemon:
             length = re.search(rb"(?i)content-length: (\d+)", head)
             given = await reader.readexactly(int(length[1]) if length else 0)
             url = urlsplit(target)
+            await self.answers.wait()
             if url.path.endswith("/prompt"):
                 self.prompts.append(json.loads(given)["content"])
                 await self.takes_prompts.wait()
@@ -80,6 +83,8 @@ class FakeDaemon:
             return {"runId": self.run_id, "state": "running", "agents": [agent]}
         if path.endswith("/prompt"):
             return {"messageId": "m-1", "seq": 0}
+        if path.endswith("/usage"):
+            return {"turns": 0, "route": "", "routes": {}}
         if path.endswith("/events"):
             return {"events": [], "next": None}
         return {**agent, "asOfSeq": -1 if not self.asked else self.log[-1]["seq"]}

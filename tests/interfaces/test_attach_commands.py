@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
 from tests.cli.test_control import following
 from tests.interfaces.control_kit import DEMO, WAIT, begun, controlled, demo_place, go
@@ -53,8 +54,17 @@ async def test_agents_are_listed_and_one_can_go_over_to_another_and_to_a_copy(pl
 
 
 async def test_settings_configuration_rows_and_usage(place: Place) -> None:
-    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
-        await terminal.stands("\n>")
+    async with MockLlmServer(["success"], repeat_last=True) as server, AsyncExitStack() as stack:
+        models = "models: [{id: m, prices: {input: 250, cachedInput: 10, output: 500}}]"
+        row = f"- {{id: llm-deepseek, name: dsh-llm-deepseek, config: {{baseURL: '{server.url}', {models}}}}}\n"
+        text = (place.work / "cordis.yml").read_text("utf-8")
+        route = "provider: deepseek-official, model: m"
+        place.write("cordis.yml", text.replace("provider: demo, model: demo", route) + row)
+        control = await stack.enter_async_context(controlled(place))
+        await control.prompt("before anybody looked")
+        await control.idle()
+        terminal = await stack.enter_async_context(console(place, "main", command="attach"))
+        await terminal.stands("main · m · 12 in, 6 out · $0.0050 · 10 at once")
         terminal.type("/settings agent-loop.maxParallelToolCalls 4\r")
         await terminal.stands("agent-loop.maxParallelToolCalls = 4")
         assert "maxParallelToolCalls: 4" in (place.home / "settings.yaml").read_text("utf-8")
@@ -72,13 +82,16 @@ async def test_settings_configuration_rows_and_usage(place: Place) -> None:
         await terminal.stands("agent-loop.maxParallelToolCalls = 7")
         assert "maxParallelToolCalls: 7   # live" in (place.work / "cordis.yml").read_text("utf-8")
         terminal.type("/config default-model\r")
-        await terminal.stands("provider: demo")
+        await terminal.stands("provider: deepseek-official")
         terminal.type("/plugins tool-bash\r")
         await terminal.stands("state       active")
         await control.prompt("something")
-        await control.idle()
+        await terminal.stands("24 in, 12 out · $0.010 · 7 at once")
         terminal.type("/usage\r")
-        await terminal.stands("turns  1")
+        await terminal.stands("turns  2\n\nmodel                calls  input  cached  output  cost\n")
+        await terminal.stands("deepseek-official/m  2      16     8       12      $0.010")
+        terminal.type("/config llm-deepseek.models [{id: m, prices: {input: 0, cachedInput: 0, output: 0}}]\r")
+        await terminal.stands("24 in, 12 out · $0 · 7 at once")
         terminal.type("/quit\r")
         assert await terminal.ends() == 0
 
@@ -148,8 +161,9 @@ async def test_a_killed_daemon_takes_no_draft_along_and_its_session_tells_what_w
         await terminal.stands("two lines")
         control.daemon.signal(signal.SIGKILL)
         assert await terminal.ends() == 1
-        assert f"ended; `dsh resume {control.main}` goes on with the session\n" in terminal.screen()
-        assert terminal.screen().endswith("what you had typed:\na draft of\ntwo lines\n")
+        end = terminal.screen()
+        assert f"ended; `dsh resume {control.main}` goes on with the session, `dsh run cordis.yml` starts it" in end
+        assert end.endswith("to be found by Up in the next console:\na draft of\ntwo lines\n")
         main = control.main
     async with console(place, main, command="resume") as terminal:
         await terminal.stands("bash: the process ended before it had a result")

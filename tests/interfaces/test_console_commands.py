@@ -170,8 +170,16 @@ async def test_rows_and_usage_are_shown(tmp_path: Path) -> None:
             await terminal.stands("Done.")
             terminal.type("/usage\r")
             await terminal.stands(
-                "turns              1\ninput tokens       8\noutput tokens      6\ncache read tokens  4"
+                "turns  1\n\n"
+                "model                             calls  input  cached  output\n"
+                "deepseek-official/deepseek-flash  1      8      4       6"
             )
+            await terminal.stands("12 in, 6 out · 10 at once")  # no price, no cost
+            prices = "{input: 250, cachedInput: 10, output: 500}"
+            terminal.type(f"/config llm-deepseek.models [{{id: deepseek-flash, prices: {prices}}}]\r")
+            await terminal.stands("12 in, 6 out · $0.0050 · 10 at once")
+            terminal.type("/usage\r")
+            await terminal.stands("deepseek-official/deepseek-flash  1      8      4       6       $0.0050")
             terminal.type("/plugins agent-loop\r")
             await terminal.stands("state       active")
             await quits(terminal)

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
+
+from dsh.llm.prices import Prices
 
 from ..commands import CommandTable
 from ..dialogue import Dialogue
@@ -35,6 +37,9 @@ from .following import Progress
 from .remote_process import EVENT_PAGE, RemoteProcess
 from .run_folder import Entry, working_folder
 
+if TYPE_CHECKING:
+    from ..spending import Rates, Spending
+
 LOOK_BACK: Final = 2000
 """Events before the end of the log among which earlier messages are looked for first."""
 
@@ -50,6 +55,7 @@ class RemoteConsole:
         self._waiting: list[Waiting] = []
         self._over: str | None = None
         self._cap: int | None = None
+        self._rates: Rates = {}
         self._progress = Progress(target.session_id, -1)
         self._jobs: set[asyncio.Task[None]] = set()
         self._entry = target.daemon.entry
@@ -130,20 +136,28 @@ class RemoteConsole:
         """Show the last messages, and return the event after which the live part begins."""
         status = await self._ask("GET", "")
         last: int = status["asOfSeq"]
-        self._cap = status.get("maxParallelToolCalls")
+        self._learn(status)
         if model := status.get("model"):  # the log tells it when it changes only
-            self._dialogue.transcript.recall("request/context", {"model": model.partition("/")[2]})
+            provider, _, name = model.partition("/")
+            self._dialogue.transcript.recall("request/context", {"provider": provider, "model": name})
+        if self._tail > 0 and status["status"] == "running":  # show the running turn from its beginning
+            last = await self._before_turn(last)
+        with suppress(ControlError):  # a daemon of an earlier version cannot tell
+            self._dialogue.transcript.bar.spending = await self._process.usage(self._target.session_id, last + 1)
         if self._tail <= 0:
             return last
-        if status["status"] == "running":  # show the running turn from its beginning
-            last = await self._before_turn(last)
         for event in (await self._messages(last))[-self._tail :]:
             self._dialogue.transcript.message(event["type"], event["data"])
         return last
 
-    async def _learn_cap(self) -> None:
+    def _learn(self, status: Mapping[str, Any]) -> None:
+        """Take from the state of the session what the status line tells of the daemon's configuration."""
+        self._cap = status.get("maxParallelToolCalls")
+        self._rates = {route: Prices.validate(prices) for route, prices in status.get("prices", {}).items()}
+
+    async def _look_again(self) -> None:
         with suppress(ControlError):
-            self._cap = (await self._ask("GET", "")).get("maxParallelToolCalls")
+            self._learn(await self._ask("GET", ""))
             self._dialogue.screen.changed()
 
     async def _before_turn(self, last: int) -> int:
@@ -227,7 +241,7 @@ class RemoteConsole:
         elif kind == "host/session-status":
             self.running = frame["status"] == "running"
             if self.running:  # settings change without a word
-                self._start(self._learn_cap())
+                self._start(self._look_again())
             if frame["status"] == "closed":
                 transcript.note("the session was closed in its daemon", "33")
         elif kind == "session/queue":
@@ -242,7 +256,7 @@ class RemoteConsole:
             transcript.error(frame["message"])
         elif kind == "host/config-applied":
             transcript.config_applied(frame["rows"])
-            self._start(self._learn_cap())
+            self._start(self._look_again())
         elif kind == "host/code-reloaded":
             transcript.code_reloaded(frame["rows"])
         elif kind == "host/warning":
@@ -348,8 +362,11 @@ class RemoteConsole:
     async def picture(self) -> Mapping[str, Any]:
         return await self._process.picture()
 
-    async def usage(self) -> Mapping[str, Any]:
+    async def usage(self) -> Spending:
         return await self._process.usage(self._target.session_id)
+
+    def rates(self) -> Rates:
+        return self._rates
 
     async def _ask(self, method: str, rest: str, body: Any = None) -> Any:
         """Ask about the session."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from dsh.cordis.nearest import did_you_mean
 
 from ..front import AgentLine, Copied, SettingLine
-from ..outcome import usage_of
+from ..spending import Spending
 from .client import ControlError
 
 if TYPE_CHECKING:
@@ -72,16 +72,10 @@ class RemoteProcess:
         answer = await self._ask("POST", path, {"boundary": "closed"})
         return Copied(str(answer["sessionId"]), bool(answer["cut"]))
 
-    async def usage(self, session_id: str) -> Mapping[str, Any]:
-        """Turns, and tokens by kind, of a session."""
-        events: list[tuple[str, Any]] = []
-        following: int | None = 0
-        while following is not None:
-            path = f"/api/sessions/{quote(session_id, safe='')}/events?from={following}&limit={EVENT_PAGE}"
-            page = await self._ask("GET", path)
-            events += [(event["type"], event["data"]) for event in page["events"]]
-            following = page["next"]
-        return usage_of(events)
+    async def usage(self, session_id: str, before: int | None = None) -> Spending:
+        """What a session has used. before: up to that event."""
+        query = "" if before is None else f"?before={before}"
+        return Spending.from_wire(await self._ask("GET", f"/api/sessions/{quote(session_id, safe='')}/usage{query}"))
 
     # -- settings and configuration -------------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ ROUTES: Final = (
     Route("PATCH", "/api/sessions/{id}", session_api.change),
     Route("DELETE", "/api/sessions/{id}", session_api.delete),
     Route("GET", "/api/sessions/{id}/events", session_api.events, ("from", "limit", "view")),
+    Route("GET", "/api/sessions/{id}/usage", session_api.usage, ("before",)),
     Route("POST", "/api/sessions/{id}/fork", session_api.fork),
     Route("POST", "/api/sessions/{id}/prompt", live_api.prompt),
     Route("POST", "/api/sessions/{id}/cancel", live_api.cancel),

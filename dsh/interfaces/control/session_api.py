@@ -6,6 +6,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import HarnessError
@@ -17,6 +18,7 @@ from dsh.core.session import EventsView, Session
 from dsh.llm.service import Llm
 from dsh.loader.boot import when_started
 
+from ..spending import Spending
 from ..stored_log import stored_log, stored_title
 from .frames import queue_of
 from .host_api import agents_of
@@ -132,6 +134,7 @@ async def show(api: Api, request: Request, session_id: str) -> Response:
     if agent is not None:
         data["queue"] = queue_of(agent)
         data["maxParallelToolCalls"] = api.loop.max_parallel_tool_calls
+        data["prices"] = {route: prices.to_wire() for route, prices in api.service(Llm).prices().items()}
         if (projections := api.ctx.get("sessionProjections")) is not None:
             snapshot = projections.snapshot(agent.session)
             data["projections"], data["asOfSeq"] = snapshot.values, snapshot.as_of_seq
@@ -194,6 +197,13 @@ async def events(api: Api, request: Request, session_id: str) -> Response:
         following = start + limit if start + limit < len(log) else None
     data = {"sessionId": session_id, "events": [event.to_wire() for event in page], "next": following}
     return Response(body={**data, "lastSeq": len(log) - 1})
+
+
+async def usage(api: Api, request: Request, session_id: str) -> Response:
+    """What the session has used before the event `before`, or in all: see `Spending.to_wire`."""
+    _, log = await _log(api, session_id)
+    told = ((event.type, event.data) for event in islice(log, request.number("before", len(log))))
+    return Response(body=(await asyncio.to_thread(Spending.of, told)).to_wire())
 
 
 async def fork(api: Api, request: Request, session_id: str) -> Response:

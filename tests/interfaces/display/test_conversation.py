@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dsh.llm.prices import Prices
 from tests.interfaces.display.kit import Session, message
 
 
@@ -156,6 +157,22 @@ def test_the_status_line_tells_agent_model_context_use_and_cap() -> None:
     assert session.status(24) == "main · deepseek-flash"
     assert session.status(4) == "main"
     assert session.status(3) == "ma…"
+
+
+def test_the_status_line_tells_the_cost_as_soon_as_a_price_is_known_and_keeps_it_longer_than_the_tokens() -> None:
+    session = Session(width=100)
+    rates: dict[str, Prices] = {}
+    session.transcript.bar.rates = lambda: rates
+    session.transcript.follow("main")
+    session.event("request/context", provider="p", model="m")
+    used(session, 12_000, 300)
+    assert session.status() == "main · m · context 12.3k · 12.0k in, 300 out"
+    rates["p/m"] = Prices(input=0.3, cached_input=0.006, output=1.2)
+    assert session.status() == "main · m · context 12.3k · 12.0k in, 300 out · $0.0040"
+    session.event("request/context", provider="p", model="other")
+    used(session, 3000, 100, step=2)
+    assert session.status(75) == "main · other · context 3.1k · $0.0040 + 3.1k tokens without a price"
+    assert session.status(30) == "main · other · context 3.1k"
 
 
 def test_the_status_line_knows_the_past_of_a_session_and_forgets_the_one_before() -> None:
