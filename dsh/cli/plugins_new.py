@@ -169,7 +169,7 @@ def _check_row(config: Path, row: Mapping[str, Any]) -> None:
     from dsh.loader.writeback import edit_rows
 
     def look(rows: list[Any]) -> list[Any]:
-        if any(each.get("id", each.get("name")) == row["id"] for _, _, each in walk_rows(rows)):
+        if any(each.get("id", each.get("name")) == row["id"] for each in walk_rows(rows)):
             fail(f'{config} has a row "{row["id"]}" already; nothing was written')
         return rows
 

@@ -52,7 +52,7 @@ def show(source: Source, *, user_layers: bool = True, reading: Reading | None = 
 def _heading(composition: Composition, row: Any) -> str:
     origin = composition.origin(row) or Origin(PROGRAM)
     layers = list(origin.patched_by)
-    for _, _, inner in walk_rows([row]):
+    for inner in walk_rows([row]):
         found = composition.origin(inner)
         if found is not None and inner is not row:
             layers += [name for name in (found.source, *found.patched_by) if name != origin.source]

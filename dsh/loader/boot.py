@@ -135,15 +135,30 @@ async def boot(
     """
     environment = environment or inherited_environment()
     home = home or resolve_home(environ=environment.values)
-    start_dir = os.path.abspath(cwd or os.getcwd())
     if isinstance(path, Source):
         source = path
     else:
         source = make_source(path, overlays=overlays, sets=sets, inline=inline, sibling=sibling)
     root = Context(base_dir=source.base_dir, dispose_timeout=dispose_timeout)
     async with root:
-        app = await _start(root, environment, home, start_dir, args, prepare, bin, settle_limit)
-        await _load(app, source, environment, bin)
+        app_exit, started = AppExit(), asyncio.Event()
+        root.provide("bootAudited", started)
+        root.provide("cmdlineArgs", CommandLineArguments(args))
+        root.provide("appExit", app_exit)
+        root.provide("launchEnvironment", environment)
+        root.provide("dshHomePath", home.path)
+        options = LoaderOptions(
+            env=environment.values,
+            cwd=os.path.abspath(cwd or os.getcwd()),
+            home=lambda *parts: str(home.join(*parts)),
+            argv=(sys.executable, *sys.argv),
+            settle_limit=settle_limit,
+        )
+        fiber = await root.plugin(Loader, options)
+        if prepare is not None:
+            await _prepare(root, prepare, environment.values, bin)
+        app = App(root, fiber.instance, app_exit, started)
+        await _load(app, source, environment.values, bin)
         app.started.set()
         yield app
 
@@ -158,43 +173,15 @@ async def when_started(ctx: Context) -> None:
         await loader.settle()
 
 
-async def _start(
-    root: Context,
-    environment: LaunchEnvironment,
-    home: Home,
-    cwd: str,
-    args: Sequence[str],
-    prepare: Callable[[Context], Any] | None,
-    bin: str,
-    settle_limit: float,
-) -> App:
-    app_exit = AppExit()
-    started = asyncio.Event()
-    root.provide("bootAudited", started)
-    root.provide("cmdlineArgs", CommandLineArguments(args))
-    root.provide("appExit", app_exit)
-    root.provide("launchEnvironment", environment)
-    root.provide("dshHomePath", home.path)
-    options = LoaderOptions(
-        env=environment.values,
-        cwd=cwd,
-        home=lambda *parts: str(home.join(*parts)),
-        argv=(sys.executable, *sys.argv),
-        settle_limit=settle_limit,
-    )
-    fiber = root.plugin(Loader, options)
-    await fiber
-    loader: Loader = fiber.instance
-    if prepare is not None:
-        try:
-            result = prepare(root)
-            if inspect.isawaitable(result):
-                await result
-        except Exception as error:
-            await root.close()
-            text = f"{bin}: host preparation failed: {error_chain(error)}\n{plugin_traceback(error)}"
-            raise BootError(masked(text, secrets_of(None, environment.values))) from error
-    return App(root, loader, app_exit, started)
+async def _prepare(root: Context, prepare: Callable[[Context], Any], env: Mapping[str, str], bin: str) -> None:
+    try:
+        result = prepare(root)
+        if inspect.isawaitable(result):
+            await result
+    except Exception as error:
+        await root.close()
+        text = f"{bin}: host preparation failed: {error_chain(error)}\n{plugin_traceback(error)}"
+        raise BootError(masked(text, secrets_of(None, env))) from error
 
 
 async def _come_to_rest(app: App, env: Mapping[str, str]) -> None:
@@ -242,14 +229,14 @@ def _tell_failures(app: App, env: Mapping[str, str]) -> None:
         app.root.logger.error("%s", masked(str(problem), secrets))
 
 
-async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: str) -> None:
+async def _load(app: App, source: Source, env: Mapping[str, str], bin: str) -> None:
     problems: Sequence[Problem]
     try:
         # Read once before mounting: a file that cannot be used is reported for itself, not as a row's failure.
         app.loader.start(source, source.read())
-        await _come_to_rest(app, environment.values)
+        await _come_to_rest(app, env)
         if app.is_over:
-            _tell_failures(app, environment.values)
+            _tell_failures(app, env)
             return
         problems = audit(app.loader)
     except UsageError as error:
@@ -259,7 +246,7 @@ async def _load(app: App, source: Source, environment: LaunchEnvironment, bin: s
         problems = error.problems
     if not problems or app.is_over:
         return
-    secrets = secrets_of(app.loader, environment.values)
+    secrets = secrets_of(app.loader, env)
     await app.root.close()
     text = masked(report(problems), secrets)
     first = f"\n{text}" if "\n" in text else f" {text}"

@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import anyio.to_thread
 
 from dsh.cordis import CordisError, HarnessError, resolve_plugin
 from dsh.cordis.records import record
-from dsh.loader.generations import ModuleSwap, drop_stale_bytecode, source_of
+from dsh.loader.generations import ModuleSwap, drop_stale_bytecode, source_of, take_out
 from dsh.loader.graph import ImportGraph, ModuleSource, closure, digest_of, reversed_edges
 from dsh.loader.problems import LoadError, unreadable
-from dsh.loader.resolve import LOCAL_PACKAGE, PluginImportError, Target, load, show_path
+from dsh.loader.resolve import LOCAL_PACKAGE, PluginImportError, load, show_path
 from dsh.loader.row_checks import row_problem
 
 FRAMEWORK = ("dsh.cordis", "dsh.loader", "dsh.cli")
@@ -32,19 +32,6 @@ class ReloadError(HarnessError):
     """New code that was not taken over; the old code runs. The text says what to mend."""
 
     code = "RELOAD_FAILED"
-
-
-class Row(Protocol):
-    """What a reload needs to know of a loader entry."""
-
-    plugin: Any
-    target: Target | None
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def module(self) -> str | None: ...
 
 
 Exchange = Callable[[Mapping[Any, Any], Callable[[], None]], Awaitable[None]]
@@ -100,8 +87,6 @@ class CodeReloader:
         self._refused: dict[str, str] = {}
         self.generation = 0
 
-    # -- which modules -----------------------------------------------------------------------------------------------
-
     def is_ours(self, file: str) -> bool:
         """Whether a source belongs to the project: below a root, or neither of Python's library nor installed."""
         return self._place_of(file).is_ours
@@ -150,8 +135,6 @@ class CodeReloader:
         loaded = list(self._loaded())
         importers = await anyio.to_thread.run_sync(lambda: self._graph.importers(_sources(loaded), changed))
         return Survey(followed, changed, importers)
-
-    # -- a reload ----------------------------------------------------------------------------------------------------
 
     async def reload(self, survey: Survey, rows: Sequence[Any], exchange: Exchange) -> Reloaded | None:
         """Take changed code over. None when there is none, or nothing that was not refused before.
@@ -206,11 +189,7 @@ class CodeReloader:
         local = [name for name in names if _inside(name, LOCAL_PACKAGE)]
         gone = {name for name in closure(survey.importers, local) if _inside(name, LOCAL_PACKAGE)}
         for name in gone:
-            module = sys.modules.pop(name, None)
-            parent = sys.modules.get(name.rpartition(".")[0])
-            child = name.rpartition(".")[2]
-            if module is not None and parent is not None and parent.__dict__.get(child) is module:
-                delattr(parent, child)
+            take_out(name)
         return gone
 
     def _affected(self, survey: Survey, rows: Sequence[Any]) -> tuple[list[Any], set[str]]:
@@ -246,7 +225,7 @@ class CodeReloader:
         try:
             return swap.run(load_all)
         except PluginImportError as error:
-            raise ReloadError(f"{error}{code_frame(error.file, error.line)}") from error
+            raise ReloadError(f"{error}{_code_frame(error.file, error.line)}") from error
 
 
 def _lost_file(row: Any, cause: BaseException | None) -> LoadError | None:
@@ -258,7 +237,7 @@ def _lost_file(row: Any, cause: BaseException | None) -> LoadError | None:
     return LoadError([row_problem(row.tree.source, row.row, text, "import", ("name",), error=cause)])
 
 
-def code_frame(file: str | None, line: int | None, around: int = 2) -> str:
+def _code_frame(file: str | None, line: int | None) -> str:
     """The lines around a place in a source, the line itself marked; empty when there is none to show."""
     if file is None or line is None:
         return ""
@@ -268,7 +247,7 @@ def code_frame(file: str | None, line: int | None, around: int = 2) -> str:
         return ""
     if not 0 < line <= len(lines):
         return ""
-    shown = range(max(1, line - around), min(len(lines), line + around) + 1)
+    shown = range(max(1, line - 2), min(len(lines), line + 2) + 1)
     width = len(str(shown[-1]))
     body = "\n".join(f"{'>' if at == line else ' '} {at:>{width}} | {lines[at - 1].rstrip()}" for at in shown)
     return f"\n{body}"

@@ -84,9 +84,6 @@ class Scope:
         return UNDEFINED if found is None else found
 
 
-# --- functions ------------------------------------------------------------------------------------------------------
-
-
 def _parse_int(value: Any, radix: Any = 10) -> int | float:
     base = int(number(radix)) or 10
     text = text_of(value).strip()
@@ -174,9 +171,6 @@ _GLOBALS: Final[Mapping[str, Any]] = {
         round=_round,
     ),
 }
-
-
-# --- names that depend on the run -----------------------------------------------------------------------------------
 
 
 def _texts(parts: Sequence[Any]) -> list[str]:

@@ -66,9 +66,6 @@ class Facade:
         return self._members.get(name, UNDEFINED)
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
-
-
 def truthy(value: Any) -> bool:
     """JavaScript truth: empty lists and mappings are true; `''`, 0, NaN, null and undefined are false."""
     if value is None or value is UNDEFINED or value is False or value == "":
@@ -212,9 +209,6 @@ class Url:
 
     def __str__(self) -> str:
         return self.href
-
-
-# --- members --------------------------------------------------------------------------------------------------------
 
 
 def member(value: Any, key: Any) -> Any:

@@ -36,9 +36,6 @@ class LockTimeoutError(HarnessError):
     code = "LOCK_TIMEOUT"
 
 
-# --- the writer lock ------------------------------------------------------------------------------------------------
-
-
 def lock_path(path: Path) -> Path:
     """The lock file of the document `path`."""
     return path.with_name(path.name + ".lock")
@@ -96,11 +93,13 @@ def _timeout_error(path: Path, shown: str | None) -> LockTimeoutError:
     return LockTimeoutError(f"timed out waiting for the writer lock {shown or lock_path(path)} ({holder})")
 
 
-def _pauses(limit: float) -> Iterator[float]:
-    """The pauses between attempts, until `limit` seconds are over."""
+def _attempts(path: Path, limit: float, shown: str | None) -> Iterator[float]:
+    """Take the lock of `path`; the seconds to wait before each further attempt. Raises LockTimeoutError."""
     end = time.monotonic() + limit
     pause = _FIRST_PAUSE
-    while (left := end - time.monotonic()) > 0:
+    while not try_lock(path):
+        if (left := end - time.monotonic()) <= 0:
+            raise _timeout_error(path, shown)
         yield min(pause, left)
         pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -111,13 +110,8 @@ def document_lock(path: Path, *, limit: float = DEFAULT_LOCK_LIMIT, shown: str |
 
     `limit` is in seconds; `shown` is how the lock file is named in the error. Raises LockTimeoutError.
     """
-    if not try_lock(path):
-        for pause in _pauses(limit):
-            time.sleep(pause)
-            if try_lock(path):
-                break
-        else:
-            raise _timeout_error(path, shown)
+    for pause in _attempts(path, limit, shown):
+        time.sleep(pause)
     try:
         yield
     finally:
@@ -133,20 +127,12 @@ async def document_lock_async(
 
     # The two calls are one system call each on a local folder; a thread hop would cost more, and a cancelled
     # hop could leave a lock nobody knows about.
-    if not try_lock(path):
-        for pause in _pauses(limit):
-            await anyio.sleep(pause)
-            if try_lock(path):
-                break
-        else:
-            raise _timeout_error(path, shown)
+    for pause in _attempts(path, limit, shown):
+        await anyio.sleep(pause)
     try:
         yield
     finally:
         unlock(path)
-
-
-# --- atomic replacement ---------------------------------------------------------------------------------------------
 
 
 def atomic_write(path: Path, data: bytes, *, mode: int, before_replace: Callable[[], None] | None = None) -> None:

@@ -70,6 +70,17 @@ def source_of(module: ModuleType) -> ModuleSource | None:
     return source
 
 
+def take_out(name: str) -> ModuleType | None:
+    """Forget a module, and that the package around it has it; returns that package."""
+    module = sys.modules.pop(name, None)
+    around, _, child = name.rpartition(".")
+    package = sys.modules.get(around)
+    if module is None or package is None or package.__dict__.get(child) is not module:
+        return None
+    delattr(package, child)
+    return package
+
+
 class ModuleSwap:
     """One exchange of a set of modules. Import the new ones, then `accept` or `restore`.
 
@@ -80,14 +91,9 @@ class ModuleSwap:
     def __init__(self, names: Iterable[str], ours: Callable[[str], bool]) -> None:
         self._ours = ours
         self._old = {name: sys.modules[name] for name in names if name in sys.modules}
-        self._attributes: list[tuple[ModuleType, str, ModuleType]] = []
+        self._packages: dict[str, ModuleType] = {}
         self._before: frozenset[str] = frozenset()
         self._taken_out = False
-
-    @property
-    def old(self) -> dict[str, ModuleType]:
-        """The modules that are being replaced."""
-        return dict(self._old)
 
     def run(self, load: Callable[[], T]) -> T:
         """Take the old modules out and return what `load()`, which imports anew, returns.
@@ -95,13 +101,9 @@ class ModuleSwap:
         On any error the old modules are back when it leaves. `load` is synchronous, so that nobody sees half a table.
         """
         self._before = frozenset(sys.modules)
-        for name, module in self._old.items():
-            del sys.modules[name]
-            parent_name, _, child = name.rpartition(".")
-            parent = sys.modules.get(parent_name) or self._old.get(parent_name)
-            if parent is not None and parent.__dict__.get(child) is module:
-                self._attributes.append((parent, child, module))
-                delattr(parent, child)
+        for name in sorted(self._old, reverse=True):  # what lies in a package goes before the package
+            if (package := take_out(name)) is not None:
+                self._packages[name] = package
         self._taken_out = True
         importlib.invalidate_caches()
         try:
@@ -118,14 +120,10 @@ class ModuleSwap:
         self._taken_out = False
         for name in list(sys.modules):
             if name in self._old or (name not in self._before and self._is_ours(sys.modules[name])):
-                module = sys.modules.pop(name)
-                parent_name, _, child = name.rpartition(".")
-                parent = sys.modules.get(parent_name)
-                if parent is not None and parent.__dict__.get(child) is module:
-                    delattr(parent, child)
+                take_out(name)
         sys.modules.update(self._old)
-        for parent, child, module in self._attributes:
-            setattr(parent, child, module)
+        for name, package in self._packages.items():
+            setattr(package, name.rpartition(".")[2], self._old[name])
         for module in self._old.values():
             source = source_of(module)
             if source is not None:
@@ -137,7 +135,7 @@ class ModuleSwap:
         """Keep the new modules; the swap lets go of the old ones."""
         self._taken_out = False
         self._old.clear()
-        self._attributes.clear()
+        self._packages.clear()
 
     def _is_ours(self, module: Any) -> bool:
         file = getattr(module, "__file__", None)

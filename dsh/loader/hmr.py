@@ -132,8 +132,6 @@ class Hmr(Service, name="hmr"):
         self._configs.abandon()
         self._trees.clear()
 
-    # -- for others --------------------------------------------------------------------------------------------------
-
     @owned
     def watch_config(
         self, caller: Context, path: str | os.PathLike[str], refresh: Callable[[], Awaitable[object]]
@@ -160,8 +158,6 @@ class Hmr(Service, name="hmr"):
         self._configs.wake_all()
         await self._configs.idle()
         await self._check_code(set())
-
-    # -- config files ------------------------------------------------------------------------------------------------
 
     def _say(self, message: str) -> None:
         self.ctx.logger.warning("%s", message)
@@ -216,8 +212,6 @@ class Hmr(Service, name="hmr"):
             await self.ctx.parallel(HmrConfigUpdateFailed(path=path, error=error))
         except Exception as failure:
             self.ctx.logger.error("an observer of hmr/config-update-failed failed: %s", error_chain(failure))
-
-    # -- sources -----------------------------------------------------------------------------------------------------
 
     def _skips(self, folder: Path) -> bool:
         """Whether a folder is left out: it matches `ignored`, or holds a virtual environment."""

@@ -89,13 +89,13 @@ class _Composer:
 
     def adopt(self, rows: Sequence[Any], source: str) -> None:
         """Make rows, and the children of groups among them, known under their ids."""
-        for _, _, row in walk_rows(rows):
+        for row in walk_rows(rows):
             self._result.origins[id(row)] = Origin(source)
             if isinstance(row.get("id"), str):
                 self._index.setdefault(row["id"], row)
 
     def _forget(self, rows: Any) -> None:
-        for _, _, row in walk_rows(rows):
+        for row in walk_rows(rows):
             row_id = str(row.get("id"))
             if self._index.get(row_id) is row:
                 del self._index[row_id]
@@ -170,7 +170,7 @@ class _Composer:
             if mark is not None:
                 target.marks[key] = mark
             if key == "config" and is_group_row(target):
-                self._result.origins.update((id(row), Origin(layer.name)) for _, _, row in walk_rows(target[key]))
+                self._result.origins.update((id(row), Origin(layer.name)) for row in walk_rows(target[key]))
         if changed:
             self._touch(target, layer)
 
@@ -185,7 +185,7 @@ class _Composer:
 
     def _has(self, wanted: Mapping[str, Any]) -> bool:
         plugin = names.short_name(str(wanted.get("name")))
-        rows = (row for _, _, row in walk_rows(self._result.rows))
+        rows = walk_rows(self._result.rows)
         return wanted.get("id") in self._index or any(names.short_name(str(row.get("name"))) == plugin for row in rows)
 
     def _touch(self, target: YamlMap, layer: Layer) -> None:

@@ -69,13 +69,6 @@ class Plan:
         for plan in self.nested:
             yield from plan.walk()
 
-    def all_steps(self) -> Iterator[Step]:
-        for plan in self.walk():
-            yield from plan.steps
-
-    def all_problems(self) -> list[Problem]:
-        return [problem for plan in self.walk() for problem in plan.problems]
-
 
 def kept(entry: Entry, action: Action = "keep") -> Step:
     """A step that leaves a row standing as it does."""
@@ -132,8 +125,6 @@ class _Planner:
         for row_id, entry in self._tree.entries.items():
             if row_id not in self._seen:
                 self._plan.steps.append(kept(entry, "remove"))
-
-    # --- parts
 
     def _refuse(self, step: Step, problem: Problem) -> None:
         step.problems.append(problem)

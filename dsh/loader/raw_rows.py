@@ -17,7 +17,7 @@ def is_group_row(row: Any) -> bool:
 
 
 def identified_rows(rows: Any, group: str = "") -> Iterator[tuple[Any, int, Any, str]]:
-    """As `walk_rows`, with the id of each row: the one it gives, or the one made of its name and position."""
+    """As `walk_rows`: the list a row stands in, its position there, the row, and its id, given or made of its name."""
     counts: dict[Any, int] = {}
     for index, row in enumerate(rows if isinstance(rows, list) else ()):
         if not isinstance(row, dict):
@@ -32,10 +32,6 @@ def identified_rows(rows: Any, group: str = "") -> Iterator[tuple[Any, int, Any,
             yield from identified_rows(row.get("config"), row_id)
 
 
-def walk_rows(rows: Any) -> Iterator[tuple[Any, int, Any]]:
-    """All rows, children of groups after their group: the list each stands in, its position there, the row itself."""
-    for index, row in enumerate(rows if isinstance(rows, list) else ()):
-        if isinstance(row, dict):
-            yield rows, index, row
-            if is_group_row(row):
-                yield from walk_rows(row.get("config"))
+def walk_rows(rows: Any) -> Iterator[Any]:
+    """All rows, children of groups after their group."""
+    return (row for _, _, row, _ in identified_rows(rows))

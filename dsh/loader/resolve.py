@@ -122,9 +122,6 @@ def pick(module: Any, target: Target) -> Any:
     return found
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
-
-
 def _resolve_path(name: str, base_dir: Path) -> Target:
     if name.startswith("file:"):
         path = Path(unquote(urlsplit(name).path))
@@ -244,9 +241,6 @@ def _local_finder() -> LocalFinder:
     finder = LocalFinder()
     sys.meta_path.insert(0, finder)
     return finder
-
-
-# --- modules and entry points ---------------------------------------------------------------------------------------
 
 
 def _exists(module: str) -> bool:

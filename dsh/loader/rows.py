@@ -101,8 +101,6 @@ class _Reader:
     def _refuse_value(self, row: Row, keys: Sequence[str | int], value: Any, wanted: str, **extra: Any) -> None:
         self._refuse(row.id, row.source, keys, _literal(str(keys[-1]), value, wanted), **extra)
 
-    # --- reading
-
     def read_list(self, data: Sequence[Any], group: str) -> Iterator[Row]:
         """The rows of one list; `group` is the id of the group it belongs to."""
         counts: dict[str, int] = {}
@@ -194,8 +192,6 @@ class _Reader:
                 self._refuse_value(row, [key, service], item, wanted_item)
         return found
 
-    # --- expressions
-
     def _check_expressions(self, row: Row, key: str, value: Any) -> None:
         for keys, expression in expressions_in(value, (key,)):
             try:
@@ -208,8 +204,6 @@ class _Reader:
         for at, expression in found:
             self._refuse_value(row, at, expression, "a plain value")
         return bool(found)
-
-    # --- whole rows
 
     def check_ids(self) -> None:
         """Refuse ids that stand twice anywhere in the tree."""

@@ -91,24 +91,23 @@ class Source:
         `user_layers=False` leaves out all layers but the file (they may be broken), `program=False` what calls
         changed. `texts` takes the place of the files: what an earlier reading found, or what shall be written.
         """
-        problems: list[Problem] = []
-        found: dict[Path, str | None] = {}
-        reader = _Reader(found, problems, texts, self.parsed)
+        reader = _Reader(texts or {}, self.parsed)
         rows = YamlList() if self.path is None else reader.read(self.path, default=self.initial)
         layers = list(self._layers(reader)) if user_layers else []
-        if problems:
-            raise LoadError(problems)
+        if reader.problems:
+            raise LoadError(reader.problems)
         composition = compose(rows, self.shown, layers)
         if isinstance(composition.rows, list):
-            if user_layers:
-                self._apply_sets(composition)
+            wrong = [_apply_set(composition, text) for text in self.sets] if user_layers else []
+            if any(wrong):
+                raise UsageError(filter(None, wrong))
             for operation in self.program if program else ():
                 operation.apply(composition)
         parsed = parse_rows(composition.rows, file=self.shown, prefix=self.prefix)
         problems = [*composition.problems, *parsed.problems]
         if problems:
             raise LoadError(problems, composition.warnings)
-        return Reading(found, composition, parsed)
+        return Reading(reader.texts, composition, parsed)
 
     def _layers(self, reader: _Reader) -> Iterator[Layer]:
         if self.sibling_path is not None:
@@ -116,15 +115,6 @@ class Source:
         for path in self.overlays:
             yield Layer(show_path(path), reader.read(path))
         yield from self.inline
-
-    def _apply_sets(self, composition: Composition) -> None:
-        problems: list[Problem] = []
-        for text in self.sets:
-            problem = _apply_set(composition, text)
-            if problem is not None:
-                problems.append(problem)
-        if problems:
-            raise UsageError(problems)
 
 
 def _apply_set(composition: Composition, text: str) -> Problem | None:
@@ -136,7 +126,7 @@ def _apply_set(composition: Composition, text: str) -> Problem | None:
     target, equals, source = text.partition("=")
     if not equals or "." not in target:
         return wrong("expected ROW.KEY=VALUE")
-    rows = {row["id"]: row for _, _, row in walk_rows(composition.rows) if isinstance(row.get("id"), str)}
+    rows = {row["id"]: row for row in walk_rows(composition.rows) if isinstance(row.get("id"), str)}
     # Ids may contain dots: the longest id that fits is meant.
     row_id = max((known for known in rows if target.startswith(known + ".")), key=len, default=None)
     if row_id is None:
@@ -169,44 +159,35 @@ def _apply_set(composition: Composition, text: str) -> Problem | None:
     return None
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
-
-
+@struct
 class _Reader:
-    """Reads files once each; what cannot be read becomes a problem."""
+    """Reads files once each; what cannot be read becomes a problem. `known` takes the place of files."""
 
-    def __init__(
-        self,
-        texts: dict[Path, str | None],
-        problems: list[Problem],
-        known: Mapping[Path, str | None] | None,
-        parsed: dict[Path, tuple[str, Any]],
-    ) -> None:
-        self._texts = texts
-        self._problems = problems
-        self._known = known or {}
-        self._parsed = parsed
+    known: Mapping[Path, str | None]
+    parsed: dict[Path, tuple[str, Any]]
+    texts: dict[Path, str | None] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
 
     def read(self, path: Path, default: Any = None) -> Any:
         """The value of a file; `default` if it does not exist."""
         shown = show_path(path)
         try:
-            text = self._known[path] if path in self._known else read_text(path, shown)
-            self._texts[path] = text
+            text = self.known[path] if path in self.known else read_text(path, shown)
+            self.texts[path] = text
             if text is None:
                 raise FileNotFoundError(path)
-            if path not in self._parsed or self._parsed[path][0] != text:
-                self._parsed[path] = text, parse_text(text, path, file=shown)
-            return self._parsed[path][1]
+            if path not in self.parsed or self.parsed[path][0] != text:
+                self.parsed[path] = text, parse_text(text, path, file=shown)
+            return self.parsed[path][1]
         except FileNotFoundError as error:
-            self._texts[path] = None
+            self.texts[path] = None
             if default is not None:
                 return default
-            self._problems.append(unreadable(error, shown))
+            self.problems.append(unreadable(error, shown))
         except OSError as error:
-            self._problems.append(unreadable(error, shown))
+            self.problems.append(unreadable(error, shown))
         except YamlError as error:
-            self._problems.append(unparsable(error))
+            self.problems.append(unparsable(error))
         return None
 
 

@@ -72,8 +72,6 @@ class Transaction:
         await self._dispose(step for step in self._steps if step.leaves and step not in self._gone)
         self._commit()
 
-    # --- forward
-
     async def _apply(self) -> list[Problem]:
         replaced = [step for step in self._steps if step.action == "replace"]
         await self._dispose([*replaced, *self._displaced()])
@@ -170,8 +168,6 @@ class Transaction:
         if not any(step.leaves and step not in self._gone and step.entry.is_mounted for step in self._steps):
             return False
         return any(is_held(problem.error) for problem in self._failures())
-
-    # --- the end
 
     def _commit(self) -> None:
         for plan in self._plans:

@@ -153,7 +153,9 @@ class Loader(Service, name="loader"):
             waited = self.reports.waiting()
             plan = await self.apply_reading(tree, reading, turn)
             self.reports.tell_waiting(waited)
-            rows = tuple(step.entry.address for step in plan.all_steps() if changes(step) or step.leaves)
+            rows = tuple(
+                step.entry.address for each in plan.walk() for step in each.steps if changes(step) or step.leaves
+            )
             self.ctx.emit(TreeRefreshed(path=tree.source.shown, rows=rows))
             self.writes.add(tree)
             return True
@@ -301,8 +303,9 @@ class Loader(Service, name="loader"):
         return await self._run(job, "reload")
 
     async def _apply(self, plan: Plan) -> None:
-        problems = plan.all_problems()
-        warnings = [warning for each in plan.walk() for warning in each.warnings]
+        plans = list(plan.walk())
+        problems = [problem for each in plans for problem in each.problems]
+        warnings = [warning for each in plans for warning in each.warnings]
         if problems:
             raise LoadError(problems, warnings)
         self.reports.warn(warnings)

@@ -124,11 +124,6 @@ class Watch:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    @property
-    def polling(self) -> bool:
-        """Whether the files are looked at in turn because notifications do not work."""
-        return self._polling
-
     async def wait_armed(self) -> None:
         """Return once a change of any added file can no longer be missed."""
         await self._armed.wait()

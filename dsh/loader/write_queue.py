@@ -166,7 +166,7 @@ class _OwnRows:
         if origin is None or origin.source not in shown:
             return False
         for key in keys:
-            inner = [self._origin(each) for _, _, each in walk_rows(row.get(key))]
+            inner = [self._origin(each) for each in walk_rows(row.get(key))]
             if any(each is None or not shown.issuperset([each.source, *each.patched_by]) for each in inner):
                 return False
             if not shown.issuperset(origin.patched_by) and any(mark.file not in shown for mark in _marks(row, key)):
