@@ -33,6 +33,7 @@ STEER: Final = "!"
 SHOWN_WAITING: Final = 4
 """Waiting prompts that are shown above the input line."""
 
+LEAVE: Final = ("/quit", "/exit")
 HISTORY_FILE: Final = "history"
 
 
@@ -51,9 +52,13 @@ class Dialogue:
         self._cancelling = False
         self._leaving = False
         self._sending: list[str] = []
-        self._command: asyncio.Future[None] | None = None
+        self._acting: str | None = None
+        self._works: set[asyncio.Future[None]] = set()
+        self.leaving = asyncio.Event()
+        """Set once the person has asked to leave, though what was typed before may not be done yet."""
         self.prompt_line = PromptLine(self.interrupt)
         self.prompt_line.waiting = self._waiting_rows
+        self.prompt_line.sent = self._sent
         self.prompt_line.completion = Completion(table, lambda: front.folder)
         self.prompt_line.history = InputHistory(home / HISTORY_FILE) if home is not None else None
         self.screen: Screen = self.prompt_line
@@ -80,16 +85,34 @@ class Dialogue:
         self.transcript = Transcript(screen)
 
     async def run(self, lines: AsyncGenerator[str, None] | None = None) -> None:
-        """Until the person leaves."""
-        async with aclosing(self._typed() if lines is None else lines) as typed:
-            async for text in typed:
-                await self._act(text)
-                if self._leaving:
-                    return
+        """Until the person leaves, and what they asked for is done; all of it ends with this."""
+        try:
+            async with aclosing(self._typed() if lines is None else lines) as typed:
+                async for text in typed:
+                    self._acting = text
+                    await self._act(text)
+                    self._acting = None
+                    if self._leaving:
+                        break
+            if self._works:
+                await asyncio.wait(self._works)
+        finally:
+            for work in self._works:
+                work.cancel()
+            await asyncio.gather(*self._works, return_exceptions=True)
 
     def quit(self) -> None:
         """Leave once what runs now has been acted on."""
         self._leaving = True
+
+    def unsettled(self) -> tuple[str | None, list[str]]:
+        """What is just being acted on, and what was sent behind it."""
+        acting = None if self._acting == INTERRUPTED else self._acting
+        return acting, [text for text in self.prompt_line.unread if text != INTERRUPTED]
+
+    def _sent(self, text: str | None) -> None:
+        if text is None or text.strip() in LEAVE:
+            self.leaving.set()
 
     async def _typed(self) -> AsyncGenerator[str, None]:
         """What is typed. While one line is acted on the next ones wait, and can be called back by Ctrl-C."""
@@ -128,13 +151,14 @@ class Dialogue:
 
     def interrupt(self) -> bool:
         """Ctrl-C: stop the turn; twice in a moment: leave. False when it was meant for nothing of that."""
-        under_way = bool(self._sending) or self.prompt_line.unread > 0
+        under_way = bool(self._sending or self.prompt_line.unread)
         running, again = self._front.running or under_way, self._interrupted_twice()
         if again:
             self._left(running or self._cancelling)
             return True
-        if self._command is not None:
-            self._command.cancel()
+        if self._works:
+            for work in self._works:
+                work.cancel()
             return True
         self._cancelling = running
         if running:
@@ -184,7 +208,7 @@ class Dialogue:
     # -- commands -------------------------------------------------------------------------------------------------
 
     def start_command(self, work: object) -> asyncio.Future[None]:
-        """Run what a key asks for; it is cancelled by Ctrl-C, and what it raises is shown."""
+        """Begin what a key or command asks for. Ctrl-C cancels all that runs so; what it raises is shown."""
 
         async def run() -> None:
             try:
@@ -196,13 +220,8 @@ class Dialogue:
                 self.transcript.error(describe_error(error))
 
         task = asyncio.ensure_future(run())
-        self._command = task
-
-        def ended(done: asyncio.Future[None]) -> None:
-            if self._command is done:
-                self._command = None
-
-        task.add_done_callback(ended)
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
         return task
 
     async def _run_command(self, text: str) -> None:

@@ -32,7 +32,8 @@ class PromptLine:
     """A screen with an input line. interrupted: called for each Ctrl-C; True when it needs no further answer.
 
     ``waiting``: rows that say what waits, drawn above the input; ``keys``: what further keys do, by prompt_toolkit's
-    names; ``typed_ahead``: keys pressed before there was a prompt; ``history`` and ``completion`` may be left out.
+    names; ``typed_ahead``: keys pressed before there was a prompt; ``history`` and ``completion`` may be left out;
+    ``sent``: told each text when it is sent, and None when nothing more comes.
     """
 
     live = True
@@ -46,11 +47,13 @@ class PromptLine:
         self.typed_ahead: list[str] = []
         self.history: InputHistory | None = None
         self.completion: Completion | None = None
+        self.sent: Callable[[str | None], None] = lambda text: None
         self._stream = sys.stdout
         self._app: PromptApp | None = None
         self._sent: deque[str | None] = deque()
         self._news = asyncio.Event()
         self._default = ""
+        self._left: str | None = None
 
     # -- output ---------------------------------------------------------------------------------------------------
 
@@ -84,6 +87,7 @@ class PromptLine:
         from .prompt_app import PromptApp
 
         self._sent.clear()
+        self._left = None
         self._app = app = PromptApp(self, self._send)
         app.buffer.insert_text(self._default)
         give_back, typed = hold_keys()
@@ -107,21 +111,32 @@ class PromptLine:
                 await asyncio.wait({running})
             finally:
                 self._app = None
+                self._left = app.buffer.text
+                self._keep(self._left)
                 give_back()
 
     def give_back(self, text: str) -> None:
-        """Put a text that could not be used in front of the person again, before what is typed by now."""
+        """Put a text that could not be used in front of the person again, before what is typed by now.
+
+        Where no line is left for it, it goes into the history.
+        """
         if self._app is None:
             self._default = text
+            if self._left is not None:
+                self._keep(text)
             return
         buffer = self._app.buffer
         buffer.text = text if not buffer.text else f"{text}\n{buffer.text}"
         buffer.cursor_position = len(buffer.text)
 
+    def _keep(self, draft: str) -> None:
+        if draft.strip() and self.history is not None:
+            self.history.add(draft)
+
     @property
-    def unread(self) -> int:
-        """How many lines were sent that `lines` has not yielded yet."""
-        return len(self._sent)
+    def unread(self) -> list[str]:
+        """What was sent and `lines` has not yielded yet."""
+        return [text for text in self._sent if text is not None]
 
     @property
     def interrupt_follows(self) -> bool:
@@ -135,11 +150,12 @@ class PromptLine:
     def _send(self, text: str | None) -> None:
         self._sent.append(text)
         self._news.set()
+        self.sent(text)
 
     @property
     def typed(self) -> str:
-        """What stands in the input line."""
-        return "" if self._app is None else self._app.buffer.text
+        """What stands in the input line, or stood there when it ended."""
+        return self._left or "" if self._app is None else self._app.buffer.text
 
     def leave(self) -> None:
         """End `lines`."""

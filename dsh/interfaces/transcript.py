@@ -144,18 +144,20 @@ class Transcript:
         """Say that the last turn, whose end was shown to nobody, was cut off. backwards: the events, last first."""
         calls: list[str] = []
         lost: set[str] = set()
+        cut_off = False
         with suppress(*ODD):
             for kind, data in backwards:
                 if kind == "turn/end":
-                    if data["reason"]["kind"] != "interrupted":
-                        return
+                    if cut_off or data["reason"]["kind"] != "interrupted":
+                        break
+                    cut_off = True
                 elif kind == "turn/start":
                     break
                 elif kind == "tool/result" and data.get("error", {}).get("code") == OUTCOME_UNKNOWN:
                     lost.add(data["message"]["source"]["callId"])
                 elif kind == "tool/call" and data["callId"] in lost:
                     calls.append(data["name"])
-            else:
+            if not cut_off:
                 return
             for name in reversed(calls):
                 self.note(f"{name}: the process ended before it had a result; what it did is not known", YELLOW)

@@ -106,23 +106,45 @@ async def test_text_typed_while_a_prompt_is_sent_outlives_a_ctrl_c(place: Place)
             assert await terminal.ends() == 0
 
 
-async def test_twice_ctrl_c_leaves_a_daemon_that_does_not_answer(place: Place) -> None:
+async def test_ctrl_d_leaves_a_stopped_daemon_and_tells_which_prompt_it_did_not_confirm(place: Place) -> None:
     async with controlled(place) as control, console(place, command="attach") as terminal:
         await terminal.shows("\n>")
-        terminal.type(WAIT + "\r")
-        await control.begun()
-        terminal.type("more")
-        await terminal.shows("more")  # the prompt before is sent, and the line is read
+        pid = control.daemon.process.pid
         control.daemon.signal(signal.SIGSTOP)
         try:
-            terminal.type("\r")
+            terminal.type("more\r")
             await terminal.stands("sending: more")
-            terminal.type("\x03")
-            await terminal.shows("cancelling; Ctrl-C again leaves")
-            terminal.type("\x03")
-            assert await terminal.ends() == 0
+            silent = (
+                f"daemon {pid} (cordis.yml) does not answer; waiting for it; what you sent is not confirmed; Ctrl-D"
+            )
+            await terminal.stands(silent)
+            terminal.type("and more\r\x04")
+            assert await terminal.ends() == 1
         finally:
             control.daemon.signal(signal.SIGCONT)
+        end = terminal.picture()
+        assert f"dsh: detached; daemon {pid} (cordis.yml) does not answer; if it was stopped by a signal," in end
+        assert "a prompt that the daemon did not confirm; it may still take it up:\nmore\n" in end
+        assert end.endswith("in the next console:\nand more")
+
+
+@pytest.mark.parametrize("leave", ["\x04", "/quit\r", "\x03\x03"])
+async def test_a_command_without_an_answer_holds_up_nobody_who_leaves(place: Place, leave: str) -> None:
+    async with fake_daemon(place.home, turn("m-1", "hello"), [(99, "stay")]) as daemon:
+        async with console(place, "main", command="attach") as terminal:
+            await terminal.shows("w w \n")
+            daemon.answers.clear()
+            terminal.type("/agents\r")
+            await terminal.stands("does not answer; waiting for it")
+            if leave == "\x04":  # until it does
+                daemon.answers.set()
+                await terminal.stands("answers again")
+                daemon.answers.clear()
+                terminal.type("/agents\r")
+                await terminal.until(lambda: terminal.picture().count("does not answer") == 2, "it is not said again")
+            terminal.type(leave)
+            assert await terminal.ends() == 1
+            assert "dsh: detached; " in terminal.screen()
 
 
 async def test_a_turn_that_runs_is_shown_from_its_beginning(place: Place) -> None:

@@ -15,7 +15,7 @@ import httpx
 from dsh.llm.prices import Prices
 
 from ..commands import CommandTable
-from ..dialogue import Dialogue
+from ..dialogue import LEAVE, Dialogue
 from ..front import AgentLine, Copied, SettingLine, Waiting
 from ..screen import PlainScreen
 from ..terminal_lines import can_draw, typed_lines
@@ -31,17 +31,26 @@ from .client import (
     Target,
     explained,
     refusal,
+    show_path,
     still_there,
 )
 from .following import Progress
 from .remote_process import EVENT_PAGE, RemoteProcess
 from .run_folder import Entry, working_folder
+from .silence import Silence
 
 if TYPE_CHECKING:
     from ..spending import Rates, Spending
 
+LEAVE_SECONDS: Final = 0.3
+"""How long what was asked for may take once the person leaves, before it is asked whether the daemon is there."""
+
 LOOK_BACK: Final = 2000
 """Events before the end of the log among which earlier messages are looked for first."""
+
+
+LAST_EVENTS: Final = 300
+"""Events among which is looked for how the last turn ended, and for calls that its end cut off."""
 
 
 class RemoteConsole:
@@ -64,6 +73,8 @@ class RemoteConsole:
         self._stream: asyncio.Task[bool] | None = None
         self._stays = asyncio.Event()
         self._stays.set()
+        self._silence = Silence(self._probe, self._fell_silent, self._speaks_again)
+        self._unsettled: tuple[str | None, list[str]] = None, []
         home = Path(self._entry.path).parent.parent
         self._process = RemoteProcess(self._request, home)
         self._dialogue = Dialogue(self, CommandTable(), home, self._leave)
@@ -76,48 +87,93 @@ class RemoteConsole:
     async def run(self) -> int:
         """Until the person detaches (0) or the daemon ends (1)."""
         transcript = self._dialogue.transcript
-        unsent = ""
         try:
             transcript.follow(self._target.name, cap=lambda: self._cap)
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
             self._progress.after = await self._past()
             watching = asyncio.create_task(self._watch(), name="attach: events")
             self._talking = talking = asyncio.create_task(self._talk(), name="attach: input")
+            leaving = asyncio.create_task(self._leave_a_silent_one(talking), name="attach: leaving")
             if self._draws:
                 self._start(self._process.look_around())
             if self._terminal:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._dialogue.interrupt)
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
             if not talking.done():
-                unsent = self._dialogue.prompt_line.typed
-                talking.cancel()
+                self._let_go()
             elif not self._terminal and not talking.cancelled() and talking.exception() is None:
                 await self._until_quiet(watching)
             watching.cancel()
-            if self._jobs:  # what the person still asked for; a daemon that does not answer holds up nobody
-                _, late = await asyncio.wait(self._jobs, timeout=ANSWER_SECONDS)
-                for job in late:
-                    job.cancel()
+            leaving.cancel()
+            await self._while_it_answers(self._jobs)  # what the person still asked for
+            for job in self._jobs:
+                job.cancel()
             done = await asyncio.gather(watching, talking, *self._jobs, return_exceptions=True)
         finally:
+            await self._silence.close()
             await self._http.aclose()
         for error in done:
             if isinstance(error, Exception) and not isinstance(error, DaemonGoneError | NoAnswerError):
                 raise error
+        return self._said_at_the_end()
+
+    def _said_at_the_end(self) -> int:
+        """How it ended, and whatever was typed and has not come to anything; the exit code."""
+        acting, unread = self._unsettled
+        name, silent = self._target.daemon.name, self._silence.silent
+        lines = []
         if self._over is not None:
-            print(f"dsh: {self._over}", file=sys.stderr)
-            if unsent.strip():
-                print(f"what you had typed:\n{printable(unsent)}", file=sys.stderr)
-                if (history := self._dialogue.prompt_line.history) is not None:
-                    history.add(unsent)
-            return 1
-        if self._terminal:
-            print(f"detached; {self._target.daemon.name} goes on", file=sys.stderr)
-        return 0
+            lines.append(f"dsh: {self._over}")
+        elif silent:
+            lines.append(f"dsh: detached; {self._target.daemon.silence}")
+        elif self._terminal:
+            lines.append(f"detached; {name} goes on")
+        if acting is not None and acting.startswith("/"):
+            lines.append(f"without an answer: {acting}")
+        elif acting is not None:
+            whether = "" if self._over is not None else "; it may still take it up"
+            lines += [f"a prompt that the daemon did not confirm{whether}:", acting]
+        unsent = [text for text in (*unread, self._dialogue.prompt_line.typed) if text.strip() and text not in LEAVE]
+        if unsent:
+            lines += ["what you had typed and was not sent, to be found by Up in the next console:", *unsent]
+        for line in lines:
+            print(printable(line), file=sys.stderr)
+        return 1 if self._over is not None or silent or acting is not None or unread else 0
 
     def _leave(self, _: bool) -> None:
-        if self._talking is not None:
-            self._talking.cancel()  # also in the middle of sending something
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Leave, also in the middle of sending something."""
+        if self._talking is not None and not self._talking.done():
+            self._unsettled = self._dialogue.unsettled()
+            self._talking.cancel()
+
+    async def _leave_a_silent_one(self, talking: asyncio.Task[None]) -> None:
+        """Wait for nothing that does not come, once the person wants to leave."""
+        await self._dialogue.leaving.wait()
+        await self._while_it_answers({talking})
+        self._let_go()
+
+    async def _while_it_answers(self, tasks: set[asyncio.Task[None]]) -> None:
+        """Wait for the end of tasks, or for the moment at which the daemon does not answer."""
+        while tasks and (await asyncio.wait(tasks, timeout=LEAVE_SECONDS))[1]:
+            if self._silence.silent or not await self._silence.answers():
+                self._silence.silent = True
+                return
+
+    async def _probe(self) -> None:
+        with explained(self._entry):
+            await self._http.get("/api/status")
+
+    def _fell_silent(self) -> None:
+        text = f"{self._target.daemon.name} does not answer; waiting for it"
+        unconfirmed = "; what you sent is not confirmed" if self._dialogue.unsettled()[0] is not None else ""
+        leave = "Ctrl-D" if self._terminal else "Ctrl-C"
+        self._dialogue.transcript.note(f"{text}{unconfirmed}; {leave} leaves", "33")
+
+    def _speaks_again(self) -> None:
+        self._dialogue.transcript.note(f"{self._target.daemon.name} answers again")
 
     async def _talk(self) -> None:
         await self._dialogue.run(None if self._draws else typed_lines())
@@ -148,6 +204,10 @@ class RemoteConsole:
             return last
         for event in (await self._messages(last))[-self._tail :]:
             self._dialogue.transcript.message(event["type"], event["data"])
+        if status["status"] != "running":
+            start = max(0, last + 1 - LAST_EVENTS)
+            page = await self._ask("GET", f"/events?from={start}&limit={last + 1 - start}")
+            self._dialogue.transcript.broken_off((event["type"], event["data"]) for event in reversed(page["events"]))
         return last
 
     def _learn(self, status: Mapping[str, Any]) -> None:
@@ -209,11 +269,17 @@ class RemoteConsole:
                 return
             entry = await asyncio.to_thread(still_there, self._entry)
             if entry is None:
-                self._over = f"{name} ended; `dsh resume {self._target.session_id}` goes on with the session"
+                self._over = f"{name} ended; {self._remedy()}"
                 return
             if entry != self._entry:
                 self._entry, old, self._http = entry, self._http, _client(entry)
                 await old.aclose()
+
+    def _remedy(self) -> str:
+        """What to do about a daemon that ended."""
+        config = self._entry.config
+        again = f", `dsh run {show_path(config)}` starts it again" if config else ""
+        return f"`dsh resume {self._target.session_id}` goes on with the session{again}"
 
     async def _subscribe(self) -> bool:
         """Show what comes after the last event seen; True when the daemon dropped us because too much was waiting."""
@@ -233,6 +299,7 @@ class RemoteConsole:
 
     def _frame(self, frame: dict[str, Any]) -> None:
         kind, transcript = frame["type"], self._dialogue.transcript
+        self._silence.heard()
         if kind == "session/event":
             event = frame["event"]
             transcript.event(event["type"], event["data"])
@@ -373,7 +440,7 @@ class RemoteConsole:
         return await self._request(method, self._path + rest, body)
 
     async def _request(self, method: str, path: str, body: Any = None) -> Any:
-        with explained(self._entry):
+        with explained(self._entry), self._silence.asking():
             response = await self._http.request(method, path, json=body)
         if response.is_error:
             raise refusal(response)
