@@ -181,6 +181,7 @@ def _is_route(given: Mapping[str, Any], default: Mapping[str, Any]) -> bool:
 
 def _print(path: Path, found: Mapping[str, Any], why: str, daemon: Daemon | None) -> None:
     from dsh.interfaces.control.client import show_path
+    from dsh.interfaces.spending import price_text
     from dsh.interfaces.terminal_text import spelled
 
     where = f"daemon {daemon.entry.pid}" if daemon is not None else "not running; started for this look"
@@ -204,6 +205,8 @@ def _print(path: Path, found: Mapping[str, Any], why: str, daemon: Daemon | None
                 default["model"],
             )
             typer.echo(spelled(f"{'*' if is_default else ' '} {model['id'].ljust(width)}  {_facts(model)}".rstrip()))
+            if model.get("prices"):
+                typer.echo(f"    {price_text(model['prices'])}")
     if not found["providers"]:
         typer.echo("\nno row offers a model")
 

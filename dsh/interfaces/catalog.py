@@ -7,18 +7,25 @@ from typing import Any
 
 from dsh.cordis import Context, describe_error
 from dsh.core.seams import AgentDefaultModel
+from dsh.llm.adapter import ModelInfo
 from dsh.llm.service import Llm
 
 CATALOG_SECONDS = 10.0
 
 
 async def catalog(ctx: Context, llm: Llm) -> dict[str, Any]:
-    """`{providers: [{id, name, unusable, models, error?}], default}`: `unusable` is None or the reason."""
+    """`{providers: [{id, name, unusable, models, error?}], default}`: `unusable` is None or the reason; a model whose
+    price is stated has `prices`."""
+    rates = llm.prices()
+
+    def priced(model: ModelInfo) -> dict[str, Any]:
+        stated = rates.get(f"{model['provider']}/{model['id']}")
+        return {**model} if stated is None else {**model, "prices": stated.to_wire()}
 
     async def models_of(provider: str) -> dict[str, Any]:
         try:
             async with asyncio.timeout(CATALOG_SECONDS):
-                return {"models": list(await llm.list_models(provider))}
+                return {"models": [priced(model) for model in await llm.list_models(provider)]}
         except TimeoutError:
             return {"models": [], "error": f"no answer within {CATALOG_SECONDS:g} s"}
         except Exception as error:

@@ -162,6 +162,8 @@ def money(amount: int, currency: str) -> str:
 def price_text(prices: Mapping[str, Any]) -> str:
     """Stated prices in their wire form as words."""
     told = ((prices["input"], "in"), (prices["cachedInput"], "cached"), (prices["output"], "out"))
+    if not any(price for price, _ in told):
+        return "costs nothing"
     return ", ".join(f"{_in(prices['currency'], f'{price:g}')} {what}" for price, what in told) + " per million tokens"
 
 

@@ -27,14 +27,23 @@ async def test_routes_say_whether_they_can_be_used_and_why_not_and_why_the_defau
     words = " ".join(done.out.split())
     assert 'the first candidate of row "agent-default-model" that can be used, after deepseek-official/' in words
     assert "deepseek-official (DeepSeek): cannot be used: no key" in words and "1,000,000 tokens" in done.out
+    assert "  smollm2-135m  8,192 tokens; text\n    costs nothing\n" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
+    edited = (place.work / "cordis.yml").read_text("utf-8")
+    models = (
+        "config: {models: [{id: deepseek-flash, prices: {input: 0.3, cachedInput: 0.006, output: 1.2}}, {id: other}]}"
+    )
+    place.write("cordis.yml", edited.replace("name: dsh-llm-deepseek\n", f"name: dsh-llm-deepseek\n  {models}\n"))
+    done = await place.dsh("models")
+    assert "    $0.3 in, $0.006 cached, $1.2 out per million tokens\n  other" in done.out
     with_key = await place.dsh("models", "--json", env={"DEEPSEEK_API_KEY": "sk-x"})
     told = with_key.json()
     assert told["default"] == {"provider": "deepseek-official", "model": "deepseek-flash"}
     usable = {each["id"]: each["unusable"] for each in told["providers"]}
     assert usable["deepseek-official"] is None and usable["demo"] is None
-    (flash,) = [m for m in told["providers"][0]["models"] if m["id"] == "deepseek-flash"]
-    assert flash["context"] == {"contextWindow": 1_000_000}
+    flash, other = told["providers"][0]["models"]
+    assert flash["context"] == {"contextWindow": 1_000_000} and "prices" not in other
+    assert flash["prices"] == {"input": 0.3, "cachedInput": 0.006, "output": 1.2, "currency": "USD"}
 
 
 async def test_set_stores_the_choice_in_the_settings_and_it_wins(place: Place) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dsh.interfaces.context_use import totals
 from dsh.interfaces.spending import UNIT, Spending, Used, cost_text, money, price_text, usage_rows
 from dsh.llm.prices import Prices
 
@@ -157,3 +158,12 @@ def test_the_table_has_a_row_for_each_model_and_a_total_for_several() -> None:
 def test_prices_are_told_as_they_were_stated() -> None:
     assert price_text(FLASH.to_wire()) == "$0.3 in, $0.006 cached, $1.2 out per million tokens"
     assert price_text(YUAN.to_wire()) == "2 CNY in, 0.04 CNY cached, 8 CNY out per million tokens"
+    assert price_text(FREE.to_wire()) == "costs nothing"
+
+
+def test_what_a_context_holds_is_known_until_the_conversation_is_made_shorter() -> None:
+    window = ("request/context", {"provider": "a", "model": "m", "contextWindow": 100})
+    asked = [window, message(1, usage(10, 5)), END, message(2, usage(20, 6))]
+    assert totals(asked)["context"] == {"window": 100, "used": 26}
+    assert totals([*asked, ("compaction/end", {}), context("b/n")])["context"] == {"window": None, "used": 0}
+    assert totals([*asked, ("compaction/end", {})])["routes"] == totals(asked)["routes"]
