@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -110,12 +110,7 @@ class Fiber:
     @property
     def display_name(self) -> str:
         """The name, or that of the nearest ancestor that has one."""
-        fiber: Fiber | None = self
-        while fiber is not None:
-            if fiber.name:
-                return fiber.name
-            fiber = fiber.parent
-        return "root"
+        return next((fiber.name for fiber in self.lineage() if fiber.name), "root")
 
     @property
     def label(self) -> str:
@@ -154,6 +149,13 @@ class Fiber:
     def effects(self) -> list[Any]:
         """Labels of everything registered, oldest first; a nested stack is `{label: [...]}`."""
         return self.stack.tree()
+
+    def lineage(self) -> Iterator[Fiber]:
+        """This fiber and those it lies in, the nearest first."""
+        fiber: Fiber | None = self
+        while fiber is not None:
+            yield fiber
+            fiber = fiber.parent
 
     def children(self) -> list[Fiber]:
         """Child fibers, oldest first, those in groups and scopes included."""
@@ -453,7 +455,7 @@ def _serials(view: dict[str, Implementation]) -> tuple[int, ...]:
     return tuple(implementation.serial for implementation in view.values())
 
 
-def _fibers_on(stack: EffectStack) -> Generator[Fiber, None, None]:
+def _fibers_on(stack: EffectStack) -> Iterator[Fiber]:
     for item in stack.items:
         if isinstance(item, Fiber):
             yield item

@@ -179,6 +179,3 @@ def _handle(lifecycle: Lifecycle) -> AgentHandle:
 def _cwd_of(scope: AssembleContext) -> str | None:
     agent = scope.agent
     return None if agent is None else working_directory(agent.session)
-
-
-__all__ = ["AgentLoop", "Config", "LoopSettings"]

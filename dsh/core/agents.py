@@ -163,10 +163,7 @@ class Agents(Service, name="agents"):
 
     def _on_plugin(self, event: Any) -> None:
         """Whoever disposes this service, or what it lives in, is not waited for by that disposal."""
-        fiber: Any = self.ctx.fiber
-        while fiber is not None and fiber is not event.fiber:
-            fiber = fiber.parent
-        if fiber is not None and fiber.uid is None:
+        if event.fiber.uid is None and event.fiber in self.ctx.fiber.lineage():
             self._initiators.exempt_current()
 
     def without_initiator(self, operation: Callable[[], T]) -> T:

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from dsh.cordis import ConfigError, ConfigModel, Context, Disposer, HarnessError, InvariantError, Service, field, owned
 
-
-class Fail(Protocol):
-    """Given to an installer: reports a broken rule of its package."""
-
-    def __call__(self, message: str) -> NoReturn:
-        """Raise the InvariantError."""
-
+Fail = Callable[[str], NoReturn]
+"""Given to an installer: reports a broken rule of its package, by raising the InvariantError."""
 
 Installer = Callable[[Context, Fail], Any]
 """Subscribes a package's checks on the context it is given, like a plugin body."""
@@ -56,7 +51,9 @@ class Invariants(Service, name="invariants"):
             raise HarnessError(f'invariants: package "{package}" is already registered', "INVARIANT_DUPLICATE")
 
         def fail(message: str) -> NoReturn:
-            raise _violation(package, message)
+            error = InvariantError("", f'invariant violated by "{package}": {message}')
+            error.package = package
+            raise error
 
         token = object()
 
@@ -88,12 +85,6 @@ class Invariants(Service, name="invariants"):
         if not self._enabled or any(pattern.search(package) for pattern in self._block):
             return False
         return not self._allow or any(pattern.search(package) for pattern in self._allow)
-
-
-def _violation(package: str, message: str) -> InvariantError:
-    error = InvariantError("", f'invariant violated by "{package}": {message}')
-    error.package = package
-    return error
 
 
 def _compile(key: str, patterns: Sequence[str]) -> list[re.Pattern[str]]:

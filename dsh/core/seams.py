@@ -291,19 +291,3 @@ class Approval(Service, name="approval"):
         signal: AbortSignal | None,
     ) -> ApprovalOutcome:
         """Decide one call; never raises for a decision."""
-
-
-__all__ = [
-    "AgentDefaultModel",
-    "Approval",
-    "ApprovalOutcome",
-    "ApprovalRequest",
-    "Commands",
-    "SessionLocation",
-    "SessionPersistence",
-    "SessionSnapshot",
-    "Settings",
-    "SettingsScope",
-    "SettingsSection",
-    "install_settings_section",
-]

@@ -158,9 +158,6 @@ class Sessions(Service, name="sessions"):
         id: None mints `session-<n>`. meta: header fields `{cwd, parentSession, seedLength, origin, delegationDepth,
         agentPreset}`. Raises SessionError, or what a `session/created` listener refuses with.
         """
-        return self._create(caller, id, seed, meta)
-
-    def _create(self, caller: Context, id: str | None, seed: Seed | None, meta: Mapping[str, Any] | None) -> Session:
         session = self.prepare(id, seed, meta).session
 
         def setup() -> Callable[[], None]:
@@ -239,7 +236,7 @@ class Sessions(Service, name="sessions"):
             raise SessionForkError(f'session "{source_id}" is not the live store instance', "SESSION_NOT_LIVE")
         prefix = fork_prefix(source_id, live.events, boundary)
         meta = {"cwd": live.header.cwd, "parentSession": source_id, "seedLength": len(prefix)}
-        return self._create(caller, child_id, prefix, meta)
+        return Sessions.create(self, caller, child_id, prefix, meta)
 
     async def flush(self, session: Session) -> bool:
         """Wait until every `session/flush` listener is done; False if there is none.

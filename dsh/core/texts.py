@@ -72,15 +72,11 @@ def approval_without_agent(name: str) -> str:
     return f'tool "{name}" requires approval, but the call has no agent to route it through'
 
 
-def approval_rejected(name: str) -> str:
-    return f'the user rejected tool "{name}"'
-
-
-def approval_cancelled(name: str) -> str:
-    return f'approval for tool "{name}" was cancelled'
-
-
-def approval_unavailable(name: str) -> str:
+def approval_refused(outcome: str, name: str) -> str:
+    if outcome == "rejected":
+        return f'the user rejected tool "{name}"'
+    if outcome == "cancelled":
+        return f'approval for tool "{name}" was cancelled'
     return f'tool "{name}" requires approval, but no approval channel is available'
 
 

@@ -6,11 +6,11 @@ into that result; only a cancelled host passes through, and the call is settled 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dsh.cordis import AbortSignal, Context
+from dsh.cordis import AbortSignal
 from dsh.cordis.errors import describe_error
 from dsh.cordis.jsonio import FrozenDict, FrozenList, NotJsonError, snapshot_json
 from dsh.cordis.records import identity_record
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dsh.llm.types import Block, Message
 
     from .tool_definition import ToolDefinition
+    from .tools import Tools
 
 Guard = Callable[[ToolRun], Any]
 
@@ -63,20 +64,6 @@ _ABORTED = ToolResult.failure(texts.ABORTED, info={"name": "AbortError", "code":
 ABORTED_BEFORE_DISPATCH = ToolResult.failure(
     texts.ABORTED_BEFORE_DISPATCH, info={"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"}
 )
-
-
-class ToolHost(Protocol):
-    """What a call needs of the registry it runs in."""
-
-    @property
-    def ctx(self) -> Context:
-        """Context whose listeners and services take part in the call."""
-
-    def resolve(self, name: str, scope: Any) -> RegisteredTool | None:
-        """The tool visible under `name` in `scope` right now."""
-
-    def guards(self, scope: Any) -> Iterable[Guard]:
-        """Guards that apply in `scope`: global ones, then those of the chain from its farthest key."""
 
 
 async def _allow() -> PolicyDecision:
@@ -97,7 +84,7 @@ class ToolExecution:
 
     __slots__ = ("_bodies", "_caller", "_committed", "_final", "_finalize", "_host", "_result", "_started", "run")
 
-    def __init__(self, host: ToolHost, call: ToolInput) -> None:
+    def __init__(self, host: Tools, call: ToolInput) -> None:
         self._host = host
         self._caller = call.signal if call.signal is not None else AbortSignal()
         self._result: ToolResult | None = None
@@ -217,12 +204,9 @@ class ToolExecution:
         )
         if outcome == "allowed-once":
             return None
-        if outcome == "rejected":
-            return texts.approval_rejected(run.name)
-        if outcome == "cancelled":
-            # An aborted caller is not told about the question that went with it.
-            return None if self._caller.aborted else texts.approval_cancelled(run.name)
-        return texts.approval_unavailable(run.name)
+        if outcome == "cancelled" and self._caller.aborted:
+            return None  # an aborted caller is not told about the question that went with it
+        return texts.approval_refused(outcome, run.name)
 
     # -- dispatch -----------------------------------------------------------------------------------------------------
 

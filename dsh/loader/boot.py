@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dsh.cordis import Context, Fiber, HarnessError
+from dsh.cordis import Context, HarnessError
 from dsh.cordis.errors import error_chain
 from dsh.cordis.inspection import walk
 from dsh.cordis.records import struct
@@ -214,9 +214,7 @@ def _unsettled(root: Context) -> list[str]:
     found = []
     for fiber in walk(root.fiber):
         if not fiber.is_settled and not any(not child.is_settled for child in fiber.children()):
-            row: Fiber | None = fiber
-            while row is not None and row.entry_id is None:
-                row = row.parent
+            row = next((each for each in fiber.lineage() if each.entry_id is not None), None)
             if row is not None:
                 found.append(f"{row.entry_id}" if row is fiber else f"{row.entry_id} (its plugin {fiber.display_name})")
     return found

@@ -95,11 +95,8 @@ class Loader(Service, name="loader"):
 
     def entry_of(self, fiber: Fiber | None) -> Entry | None:
         """The row that a fiber, or the nearest fiber above it, belongs to."""
-        while fiber is not None:
-            if fiber in self._entries:
-                return self._entries[fiber]
-            fiber = fiber.parent
-        return None
+        lineage = fiber.lineage() if fiber is not None else ()
+        return next((self._entries[each] for each in lineage if each in self._entries), None)
 
     def trees(self) -> Iterator[Tree]:
         """All open trees, outer ones first."""
@@ -399,7 +396,9 @@ class Loader(Service, name="loader"):
     async def settle_fibers(self, ignored: Iterable[Fiber], entries: Iterable[Entry] | None = None) -> list[Entry]:
         """Wait until no row but those of `ignored` fibers is in transition. Returns the rows still loading after
         `options.settle_limit` seconds."""
-        skipped = set(ignored) | set(_own_fibers(self.ctx))
+        caller = self.ctx.runtime.current_task()
+        around = caller.fiber.lineage() if caller is not None and caller.fiber is not None else ()
+        skipped = {*ignored, *around}  # waiting for those around the calling task would never end
         wanted = None if entries is None else set(entries)
         while True:
             busy = [
@@ -474,12 +473,3 @@ def _is_starting(fiber: Fiber) -> bool:
     if fiber.state is FiberState.PENDING:
         return not fiber.is_settled and not fiber.missing()
     return fiber.state is FiberState.LOADING
-
-
-def _own_fibers(ctx: Context) -> Iterator[Fiber]:
-    """The fibers around the calling task: waiting for them would never end."""
-    owned = ctx.runtime.current_task()
-    fiber = owned.fiber if owned is not None else None
-    while fiber is not None:
-        yield fiber
-        fiber = fiber.parent
