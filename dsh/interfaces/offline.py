@@ -24,6 +24,7 @@ from dsh.loader.sources import Reading, Source
 from dsh.loader.yamlio import dump_yaml, expressions_in
 
 from .known_plugins import providers_of
+from .offered_routes import unknown_providers
 from .service_graph import LAUNCHER_SERVICES, RowServices, ServiceGraph, provided_names
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -100,6 +101,9 @@ def check(source: Source, texts: Mapping[Path, str | None] | None = None) -> Che
     _Checker(result, result.services, texts).check_tree(source, [])
     result.rows = len(result.services)
     _check_services(result, result.services)
+    unread = any(problem.stage == "import" for problem in result.problems)  # whatever those offer
+    for problem, certain in () if unread else unknown_providers(result.services):
+        (result.problems if certain else result.warnings).append(problem)
     return result
 
 

@@ -186,3 +186,40 @@ def test_a_check_finds_names_in_expressions_that_stand_for_nothing(folder: Path)
     assert warnings == [
         'cordis.yml:9: row "b", key config.text: expression `env.X ? nobody : cwd()`: "nobody" ' + said,
     ]
+
+
+MODELS = """
+- {id: model, name: dsh-agent-default-model, config: {candidates: [{provider: PROVIDER, model: m}]}}
+- {id: demo, name: dsh-llm-demo}
+- {id: llm, name: dsh-llm}
+"""
+
+
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        ("demo", []),
+        ("local", []),  # not mounted here: passed over when the model is chosen
+        ("dmo", ['no row offers the model provider "dmo"; did you mean "demo"?']),
+        ("nowhere", ['no row offers the model provider "nowhere" (there is demo)']),
+    ],
+)
+def test_a_candidate_that_nobody_offers_is_a_mistake(folder: Path, provider: str, said: list[str]) -> None:
+    (folder / "cordis.yml").write_text(MODELS.replace("PROVIDER", provider))
+    where = 'cordis.yml:2: row "model", key config.candidates[0].provider: '
+    assert list(map(str, check(make_source("cordis.yml")).problems)) == [where + each for each in said]
+
+
+def test_a_plugin_of_ones_own_may_offer_what_its_code_does_not_tell(folder: Path) -> None:
+    adapter = "from dsh.llm.service import Llm\ndef apply(ctx, llm: Llm):\n    llm.register_adapter({}, None)\n"
+    for names, said in (("['nowhere']", []), ("[n for n in 'x']", [' "nowhere" (unless mine does)'])):
+        (folder / f"mine{len(said)}.py").write_text(adapter.format(names))
+        row = f"- {{id: mine, name: ./mine{len(said)}.py}}\n"
+        (folder / "cordis.yml").write_text(MODELS.replace("PROVIDER", "nowhere") + row)
+        result = check(make_source("cordis.yml"))
+        assert result.ok and [str(each).partition("provider:")[2] for each in result.warnings] == [
+            f" no row offers the model provider{each}" for each in said
+        ]
+    fixed = "- {id: model, name: dsh-agent-default-model, config: {provider: local, model: m}}\n"
+    (folder / "cordis.yml").write_text(fixed + MODELS.split("\n", 2)[2])
+    assert str(check(make_source("cordis.yml")).problems[0]).endswith('"local": add one named dsh-llm-local')
