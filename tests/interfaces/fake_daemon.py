@@ -84,7 +84,7 @@ class FakeDaemon:
         if path.endswith("/prompt"):
             return {"messageId": "m-1", "seq": 0}
         if path.endswith("/usage"):
-            return {"turns": 0, "route": "", "routes": {}}
+            return {"turns": 0, "route": "", "routes": {}, "context": {"window": None, "used": 0}}
         if path.endswith("/events"):
             return {"events": [], "next": None}
         return {**agent, "asOfSeq": -1 if not self.asked else self.log[-1]["seq"]}

@@ -55,7 +55,7 @@ async def test_agents_are_listed_and_one_can_go_over_to_another_and_to_a_copy(pl
 
 async def test_settings_configuration_rows_and_usage(place: Place) -> None:
     async with MockLlmServer(["success"], repeat_last=True) as server, AsyncExitStack() as stack:
-        models = "models: [{id: m, prices: {input: 250, cachedInput: 10, output: 500}}]"
+        models = "models: [{id: m, contextWindow: 1000, prices: {input: 250, cachedInput: 10, output: 500}}]"
         row = f"- {{id: llm-deepseek, name: dsh-llm-deepseek, config: {{baseURL: '{server.url}', {models}}}}}\n"
         text = (place.work / "cordis.yml").read_text("utf-8")
         route = "provider: deepseek-official, model: m"
@@ -64,7 +64,7 @@ async def test_settings_configuration_rows_and_usage(place: Place) -> None:
         await control.prompt("before anybody looked")
         await control.idle()
         terminal = await stack.enter_async_context(console(place, "main", command="attach"))
-        await terminal.stands("main · m · 12 in, 6 out · $0.0050 · 10 at once")
+        await terminal.stands("main · m · context 18/1.0k (2%) · 12 in, 6 out · $0.0050 · 10 at once")
         terminal.type("/settings agent-loop.maxParallelToolCalls 4\r")
         await terminal.stands("agent-loop.maxParallelToolCalls = 4")
         assert "maxParallelToolCalls: 4" in (place.home / "settings.yaml").read_text("utf-8")
@@ -168,6 +168,8 @@ async def test_a_killed_daemon_takes_no_draft_along_and_its_session_tells_what_w
     async with console(place, main, command="resume") as terminal:
         await terminal.stands("bash: the process ended before it had a result")
         await terminal.stands("the process ended in the middle of this turn")
+        attached = await place.dsh("attach", main, stdin="/quit\n")
+        assert "bash: the process ended before it had a result" in attached.out, attached.err
         terminal.type(UP)
         await terminal.stands("> a draft of\n  two lines")
         terminal.type(CTRL_C)

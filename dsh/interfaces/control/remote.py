@@ -199,7 +199,7 @@ class RemoteConsole:
         if self._tail > 0 and status["status"] == "running":  # show the running turn from its beginning
             last = await self._before_turn(last)
         with suppress(ControlError):  # a daemon of an earlier version cannot tell
-            self._dialogue.transcript.bar.spending = await self._process.usage(self._target.session_id, last + 1)
+            await self._process.count_in(self._dialogue.transcript.bar, self._target.session_id, last + 1)
         if self._tail <= 0:
             return last
         for event in (await self._messages(last))[-self._tail :]:

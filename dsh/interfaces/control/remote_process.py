@@ -17,6 +17,8 @@ from .client import ControlError
 if TYPE_CHECKING:
     from dsh.settings.keys import KeyInfo
 
+    from ..display.status_line import StatusLine
+
 EVENT_PAGE: Final = 5000
 Ask = Callable[..., Awaitable[Any]]
 
@@ -72,10 +74,18 @@ class RemoteProcess:
         answer = await self._ask("POST", path, {"boundary": "closed"})
         return Copied(str(answer["sessionId"]), bool(answer["cut"]))
 
-    async def usage(self, session_id: str, before: int | None = None) -> Spending:
-        """What a session has used. before: up to that event."""
-        query = "" if before is None else f"?before={before}"
-        return Spending.from_wire(await self._ask("GET", f"/api/sessions/{quote(session_id, safe='')}/usage{query}"))
+    async def usage(self, session_id: str) -> Spending:
+        """What a session has used."""
+        return Spending.from_wire(await self._totals(session_id))
+
+    async def count_in(self, bar: StatusLine, session_id: str, before: int) -> None:
+        """Let a status line know what a session had used before an event, and what its context held then."""
+        found = await self._totals(session_id, f"?before={before}")
+        bar.spending = Spending.from_wire(found)
+        bar.context.window, bar.context.used = found["context"]["window"], found["context"]["used"]
+
+    async def _totals(self, session_id: str, query: str = "") -> Any:
+        return await self._ask("GET", f"/api/sessions/{quote(session_id, safe='')}/usage{query}")
 
     # -- settings and configuration -------------------------------------------------------------------------------
 

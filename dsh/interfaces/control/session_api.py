@@ -18,7 +18,7 @@ from dsh.core.session import EventsView, Session
 from dsh.llm.service import Llm
 from dsh.loader.boot import when_started
 
-from ..spending import Spending
+from ..context_use import totals
 from ..stored_log import stored_log, stored_title
 from .frames import queue_of
 from .host_api import agents_of
@@ -200,10 +200,10 @@ async def events(api: Api, request: Request, session_id: str) -> Response:
 
 
 async def usage(api: Api, request: Request, session_id: str) -> Response:
-    """What the session has used before the event `before`, or in all: see `Spending.to_wire`."""
+    """What the session has used before the event `before`, or in all: see `context_use.totals`."""
     _, log = await _log(api, session_id)
     told = ((event.type, event.data) for event in islice(log, request.number("before", len(log))))
-    return Response(body=(await asyncio.to_thread(Spending.of, told)).to_wire())
+    return Response(body=await asyncio.to_thread(totals, told))
 
 
 async def fork(api: Api, request: Request, session_id: str) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ..context_use import ContextUse
 from ..spending import Spending, cost_text
 from ..terminal_text import visible
 from .amounts import thousands
@@ -30,21 +31,12 @@ class StatusLine:
         """Another session comes. agent: the label of its agent; cap: asks how many tools may run at once."""
         self._agent = visible(agent).replace("\n", " ")
         self._cap = cap
-        self._model = ""
-        self._window: int | None = None
-        self._context = 0
+        self.context = ContextUse()
         self.spending = Spending()
 
     def event(self, kind: str, data: Any) -> None:
         """Take from one event what the line tells."""
-        if used := self.spending.event(kind, data):
-            self._context = used
-        elif kind == "request/context":
-            self._model = visible(str(data["model"]))
-            window = data.get("contextWindow")
-            self._window = window if isinstance(window, int) and window > 0 else None
-        elif kind == "compaction/end":
-            self._context = 0  # unknown until the next request
+        self.context.event(kind, data, self.spending.event(kind, data))
 
     def line(self, width: int) -> str:
         """The line; what matters less is left out where it does not fit."""
@@ -66,12 +58,13 @@ class StatusLine:
         pieces = []
         if self._agent:
             pieces.append((6, "", self._agent))
-        if self._model:
-            pieces.append((4, DIM, self._model.replace("\n", " ")))
-        if self._context:
-            full = self._context / self._window if self._window else 0.0
-            of = f"/{thousands(self._window)} ({full:.0%})" if self._window else ""
-            text = f"context {thousands(self._context)}{of}"
+        used, window = self.context.used, self.context.window
+        if self.context.model:
+            pieces.append((4, DIM, visible(self.context.model).replace("\n", " ")))
+        if used:
+            full = used / window if window else 0.0
+            of = f"/{thousands(window)} ({full:.0%})" if window else ""
+            text = f"context {thousands(used)}{of}"
             pieces.append((5, YELLOW if full > NEARLY_FULL else DIM, text))
         routes = self.spending.routes.values()
         sent, received = sum(each.input + each.cached for each in routes), sum(each.output for each in routes)

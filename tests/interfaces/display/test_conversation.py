@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dsh.llm.prices import Prices
@@ -221,3 +223,25 @@ def test_signs_that_an_encoding_lacks_are_spelled_in_ascii() -> None:
     assert session.text.split("\n")[0] == "* thought, 1 word"
     assert session.text.split("\n")[2].startswith("x read b - no")
     session.text.encode("ascii")
+
+
+def test_a_turn_that_the_end_of_its_process_cut_off_is_told_with_the_calls_that_were_lost() -> None:
+    call: list[tuple[str, Any]] = [
+        ("turn/start", {}),
+        ("tool/call", {"callId": "a", "name": "bash"}),
+        ("tool/result", {"message": {"source": {"callId": "a"}}, "error": {"code": "TOOL_OUTCOME_UNKNOWN"}}),
+    ]
+    cut, done = ("turn/end", {"reason": {"kind": "interrupted"}}), ("turn/end", {"reason": {"kind": "completed"}})
+    for events, told in (
+        ([*call, cut], ("bash: the process ended", "ended in the middle")),
+        (call[1:] + [cut], ("bash: the process ended", "ended in the middle")),  # the last page of a log
+        ([done, cut], ("ended in the middle",)),
+        ([*call, cut, *call, done], ()),
+        (call, ()),
+        ([], ()),
+    ):
+        session = Session(width=200)
+        session.transcript.broken_off(reversed(events))
+        assert len(session.screen.printed) == len(told), events
+        for text in told:
+            assert text in session.text
