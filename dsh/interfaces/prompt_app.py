@@ -39,9 +39,9 @@ from prompt_toolkit.layout.containers import AnyContainer
 from prompt_toolkit.layout.menus import CompletionsMenuControl
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.utils import get_cwidth
 from prompt_toolkit.widgets import SearchToolbar
 
+from .display.cells import cut
 from .terminal_text import printable
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class PromptApp:
             return []
         size = self.output.get_size()
         width = max(1, size.columns - 1)
-        waiting = [fitted(row, width) for row in self._line.waiting()]
+        waiting = [cut(" ".join(printable(row).split()), width) for row in self._line.waiting()]
         room = max(0, size.rows - 3 - min(INPUT_ROWS, self.buffer.document.line_count))
         live = [] if self._line.region is None else list(self._line.region.live(width))
         waiting = waiting[: max(0, room - 1)]
@@ -366,31 +366,19 @@ class _Completer(Completer):
         self._line = line
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        raise NotImplementedError
+        completion, before = self._line.completion, document.text_before_cursor
+        length, found = (0, []) if completion is None else completion.suggestions(before)
+        for each in found:
+            yield Completion(each.text, -length, display_meta=each.note)
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
         completion, before = self._line.completion, document.text_before_cursor
-        if completion is None:
-            return
-        if completion.is_file(before):
-            length, found = await asyncio.to_thread(completion.suggestions, before)
-        else:
-            length, found = completion.suggestions(before)
-        for each in found:
-            yield Completion(each.text, -length, display_meta=each.note)
 
+        def find() -> list[Completion]:
+            return list(self.get_completions(document, complete_event))
 
-def fitted(text: str, width: int) -> str:
-    """One row of text, cut to so many cells."""
-    row = " ".join(printable(text).split())
-    if get_cwidth(row) <= width:
-        return row
-    used, kept = 0, []
-    for character in row:
-        used += get_cwidth(character)
-        if used > width - 1:
-            break
-        kept.append(character)
-    return "".join(kept) + "…"
+        on_disk = completion is not None and completion.is_file(before)
+        for each in await asyncio.to_thread(find) if on_disk else find():
+            yield each

@@ -140,3 +140,21 @@ def test_a_history_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> 
     kept = InputHistory(tmp_path / "file" / "history")
     kept.add("text")
     assert kept.load() == []
+
+
+async def test_completions_are_the_same_asked_for_at_once_or_in_the_background(tmp_path: Path) -> None:
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    from dsh.interfaces.prompt_app import _Completer
+    from dsh.interfaces.prompt_line import PromptLine
+
+    folder, line, table = tree(tmp_path, "notes.txt"), PromptLine(lambda: False), CommandTable()
+    table.add(Command("note", print, "writes it down"))
+    asked, completer = CompleteEvent(completion_requested=True), _Completer(line)
+    assert list(completer.get_completions(Document("/no"), asked)) == []
+    line.completion = Completion(table, lambda: folder)
+    for typed, wanted in (("/no", "note"), ("see @no", "notes.txt")):
+        found = list(completer.get_completions(Document(typed), asked))
+        assert [each.text for each in found] == [wanted]
+        assert [each async for each in completer.get_completions_async(Document(typed), asked)] == found
