@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsh.cli.output import fail, print_json, tell
+from dsh.cli.output import CommandFailed, fail, print_json, tell
 from dsh.cli.stored_sessions import AsJson, Reference, Root, find, guarded, row_of, session_root
 
 if TYPE_CHECKING:
@@ -53,15 +53,23 @@ def rm(
         _refuse_open(entry)
     if not yes:
         _ask(entries)
-    for entry in entries:
-        _remove(entry, root)
-    if as_json:
-        print_json({"removed": [entry.id for entry in entries]})
-        return
     from dsh.interfaces.terminal_text import spelled
 
+    removed: list[str] = []
+    failed: list[dict[str, str]] = []
     for entry in entries:
-        typer.echo(f"removed {spelled(entry.id)}")
+        error = _remove(entry, root)
+        if error is not None:
+            failed.append({"id": entry.id, "error": error})
+            tell(f"{spelled(entry.id)} is not removed: {error}", failed=True)
+        else:
+            removed.append(entry.id)
+            if not as_json:
+                typer.echo(f"removed {spelled(entry.id)}")
+    if as_json:
+        print_json({"removed": removed, "failed": failed})
+    if failed:
+        raise CommandFailed(failed[0]["error"], 1)
 
 
 def _meant(reference: str, root: str | None) -> StoredSession:
@@ -105,22 +113,24 @@ def _ask(entries: list[StoredSession]) -> None:
         fail("nothing was removed")
 
 
-def _remove(entry: StoredSession, root: str | None) -> None:
+def _remove(entry: StoredSession, root: str | None) -> str | None:
+    """Remove one session; why it could not be, if so."""
     import logging
 
+    from dsh.cordis.errors import HarnessError, describe_error
     from dsh.sessions.jsonl_store import JsonlStore
     from dsh.sessions.lease import Leases
     from dsh.sessions.log_file import LogWriter
 
     folder = session_root(root)
-
-    def remove() -> None:
-        logger = logging.getLogger("dsh")
+    logger = logging.getLogger("dsh")
+    try:
         store = JsonlStore(folder, compression=None, writer=LogWriter(), leases=Leases(), logger=logger)
         hold = store.hold(entry.id, entry.header.cwd, must_exist=True)
         try:
             hold.delete()
         finally:
             hold.release()
-
-    guarded(remove)
+    except (OSError, HarnessError) as error:
+        return describe_error(error)
+    return None

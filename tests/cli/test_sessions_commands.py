@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
+from dsh.cli.output import CommandFailed
+from dsh.cli.sessions_change import rm
+from dsh.core.session_header import SessionHeader
 from dsh.models.mock_server import MockLlmServer
+from dsh.sessions.jsonl_store import JsonlHold
+from dsh.sessions.paths import session_dir
 from tests.cli.kit import PYTHON, TIMEOUT, Place
 
 TOOL_RUN: list[Any] = [
@@ -147,6 +152,29 @@ async def test_rm_asks_and_removes_and_refuses_open_sessions(place: Place) -> No
         opened = await place.dsh("sessions", "rm", second, live, "--yes")
         assert opened.code == 1 and str(daemon.process.pid) in opened.err and "nothing was removed" in opened.err
         assert log_of(place, second).exists() and log_of(place, live).exists()
+
+
+def test_rm_tells_what_is_gone_when_another_one_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = ["s-one", "s-two", "s-three"]
+    for each in ids:
+        folder = Path(session_dir(str(tmp_path), None, each))
+        folder.mkdir(parents=True)
+        (folder / "session.jsonl").write_text(json.dumps(SessionHeader(each, 1).to_wire()) + "\n")
+    delete = JsonlHold.delete
+
+    def refusing(self: JsonlHold) -> None:
+        if self.session_id == "s-two":
+            raise OSError(13, "Permission denied", "s-two")
+        delete(self)
+
+    monkeypatch.setattr(JsonlHold, "delete", refusing)
+    with pytest.raises(CommandFailed) as failed:
+        rm(ids, root=str(tmp_path), yes=True)
+    said = capsys.readouterr()
+    assert failed.value.exit_code == 1 and said.out == "removed s-one\nremoved s-three\n"
+    assert said.err.startswith("dsh: s-two is not removed: ") and "Permission denied" in said.err
 
 
 async def test_rm_on_a_terminal_shows_what_is_meant_and_takes_no_for_an_answer(place: Place) -> None:
