@@ -10,6 +10,7 @@ from .channels import Channel, EventBus, Listener, Listeners
 from .effects import Disposer
 from .errors import FAILURES, CordisError, InvariantError, as_failure
 from .events import Bail, Emit, Event, EventInfo, Listens, Mode, Parallel, Serial, Waterfall
+from .records import identity_struct
 
 if TYPE_CHECKING:
     from .context import Context
@@ -28,19 +29,17 @@ class ListenOptions(TypedDict, total=False):
     concurrent: bool
 
 
+@identity_struct
 class Outlet:
     """The way of one event class to one scope, for who emits event after event: what stays the same is looked up once.
 
     `reach` and `tell` are the halves of an emit around a commit, as `prepare` and `run` are.
     """
 
-    __slots__ = ("_bus", "_channel", "_info", "_scope")
-
-    def __init__(self, bus: EventBus, channel: Channel, info: EventInfo, scope: object) -> None:
-        self._bus = bus
-        self._channel = channel
-        self._info = info
-        self._scope = scope
+    _bus: EventBus
+    _channel: Channel
+    _info: EventInfo
+    _scope: object
 
     def reach(self, event: Event) -> Listeners:
         """Ask the guards, whose exceptions refuse the event; returns the listeners that will hear it."""
@@ -58,15 +57,13 @@ class Outlet:
                 self._bus.contain(self._channel, listener, error)
 
 
+@identity_struct
 class Prepared:
     """An event that passed its guards, with the listeners it will reach."""
 
-    __slots__ = ("_event", "_listeners", "_outlet")
-
-    def __init__(self, outlet: Outlet, event: Event, listeners: Listeners) -> None:
-        self._outlet = outlet
-        self._event = event
-        self._listeners = listeners
+    _outlet: Outlet
+    _event: Event
+    _listeners: Listeners
 
     def run(self) -> None:
         """Notify; see `Outlet.tell`."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from .errors import FAILURES, CordisError
+from .records import identity_struct
 from .tasks import UNDOING, OwnedTask, StartedWork, finished_within
 from .waiting import Eager, Latch
 
@@ -28,16 +30,14 @@ class StackItem(Protocol):
         """Start the undo if it has not started; the latch is set when it is over."""
 
 
+@identity_struct
 class EffectStack:
     """The registrations of one owner, oldest first."""
 
-    __slots__ = ("closed", "fiber", "items", "parent")
-
-    def __init__(self, fiber: Fiber, parent: EffectStack | None = None) -> None:
-        self.fiber = fiber
-        self.parent = parent
-        self.closed = False
-        self.items: dict[StackItem, None] = {}
+    fiber: Fiber
+    parent: EffectStack | None = None
+    closed: bool = False
+    items: dict[StackItem, None] = field(default_factory=dict)
 
     def check(self, label: str) -> None:
         """Raise `INACTIVE_EFFECT` unless registrations are accepted."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 from .nearest import meant
+from .records import identity_struct
 
 Keys: TypeAlias = tuple[str | int, ...]
 
@@ -54,23 +56,19 @@ class ConfigIssue(tuple[str, str]):
         return self[1]
 
 
+@identity_struct
 class Walk:
     """The notes taken while one config is read."""
 
-    __slots__ = ("issues", "opaque", "secret", "strict", "warnings")
-
-    def __init__(self, strict: bool = False, opaque: Callable[[Any], bool] | None = None) -> None:
-        self.issues: list[ConfigIssue] = []
-        self.warnings: list[ConfigIssue] = []
-        self.strict = strict
-        self.secret = False
-        self.opaque = opaque
+    strict: bool = False
+    opaque: Callable[[Any], bool] | None = None
+    secret: bool = False
+    issues: list[ConfigIssue] = field(default_factory=list)
+    warnings: list[ConfigIssue] = field(default_factory=list)
 
     def fork(self) -> Walk:
         """Notes for one attempt that may be thrown away."""
-        other = Walk(self.strict, self.opaque)
-        other.secret = self.secret
-        return other
+        return Walk(self.strict, self.opaque, self.secret)
 
     def join(self, other: Walk) -> None:
         """Keep what an attempt noted."""

@@ -102,16 +102,6 @@ def _is_empty(layer: Any) -> bool:
     return not any(len(table) for table in tables if table is not None and hasattr(table, "__len__"))
 
 
-class _Entry(Generic[V]):
-    """One insertion: its place in the order of all insertions, and its value."""
-
-    __slots__ = ("number", "value")
-
-    def __init__(self, number: int, value: V) -> None:
-        self.number = number
-        self.value = value
-
-
 class _Table(Generic[K, V]):
     """Entries in order of insertion.
 
@@ -120,12 +110,13 @@ class _Table(Generic[K, V]):
     """
 
     def __init__(self) -> None:
-        self._entries: dict[K, _Entry[V]] = {}
+        self._entries: dict[K, tuple[int, V]] = {}
+        """Each with its place in the order of all insertions."""
         self._count = 0
 
     def _insert(self, key: K, value: V) -> Callable[[], None]:
         self._count += 1
-        entry = self._entries[key] = _Entry(self._count, value)
+        entry = self._entries[key] = (self._count, value)
 
         def undo() -> None:
             if self._entries.get(key) is entry:
@@ -137,11 +128,11 @@ class _Table(Generic[K, V]):
 
     def _live(self) -> Iterator[tuple[K, V]]:
         entries, last = self._entries, 0
-        while fresh := [(key, entry) for key, entry in entries.items() if entry.number > last]:
+        while fresh := [(key, entry) for key, entry in entries.items() if entry[0] > last]:
             for key, entry in fresh:
-                last = entry.number
+                last, value = entry
                 if entries.get(key) is entry:
-                    yield key, entry.value
+                    yield key, value
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -161,7 +152,7 @@ class NamedEntries(_Table[str, V], Mapping[str, V]):
         return self._insert(name, value)
 
     def __getitem__(self, name: str) -> V:
-        return self._entries[name].value
+        return self._entries[name][1]
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._live())

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from .errors import CordisError
+from .records import identity_struct
 
 if TYPE_CHECKING:
     from .context import Context
@@ -91,13 +92,11 @@ def scope_chain(key: object) -> list[object]:
     return [record.key for record in record_of(key).lineage()] if key is not None else []
 
 
+@identity_struct
 class ScopeBinding:
     """The right to change the parent of a key; handed out once, by `bind_scope`."""
 
-    __slots__ = ("_record",)
-
-    def __init__(self, record: ScopeRecord) -> None:
-        self._record = record
+    _record: ScopeRecord
 
     def rebind(self, parent: object | None) -> None:
         """Replace the parent. Raises `SCOPE_CYCLE`."""
@@ -122,19 +121,17 @@ class ScopeKey:
     __slots__ = ("__scope__", "__weakref__")
 
 
+@identity_struct
 class Scope:
     """`ctx` registers for the key only; `dispose()` undoes all of it, once, for every caller alike.
 
     `binding` may change the key's parent; it is there if the scope was opened with `parent`.
     """
 
-    __slots__ = ("_composite", "binding", "ctx", "key")
-
-    def __init__(self, ctx: Context, key: object, composite: Composite, binding: ScopeBinding | None) -> None:
-        self.ctx = ctx
-        self.key = key
-        self.binding = binding
-        self._composite = composite
+    ctx: Context
+    key: object
+    _composite: Composite
+    binding: ScopeBinding | None
 
     def dispose(self) -> Awaitable[None]:
         """Undo everything registered through `ctx`; the awaitable ends when all of it is gone."""

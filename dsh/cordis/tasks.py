@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import CordisError
+from .records import identity_struct
 from .waiting import Latch
 
 if TYPE_CHECKING:
@@ -21,28 +23,19 @@ UNDOING: contextvars.ContextVar[EffectStack | None] = contextvars.ContextVar("ds
 """The effect stack whose undo code is running; inherited by tasks that undo code starts."""
 
 
+@identity_struct
 class OwnedTask:
     """One asyncio task of a fiber. Our own cancellation waits while the task is inside `ctx.shield()`."""
 
-    __slots__ = ("_cancel_wanted", "_shields", "cancelled_by_us", "coroutine", "done", "fiber", "kind", "name", "task")
-
-    def __init__(
-        self,
-        task: asyncio.Task[Any],
-        coroutine: Coroutine[Any, Any, Any],
-        fiber: Fiber | None,
-        kind: TaskKind,
-        name: str,
-    ) -> None:
-        self.task = task
-        self.coroutine = coroutine
-        self.fiber = fiber
-        self.kind = kind
-        self.name = name
-        self.done = Latch()
-        self.cancelled_by_us = False
-        self._shields = 0
-        self._cancel_wanted = False
+    task: asyncio.Task[Any]
+    coroutine: Coroutine[Any, Any, Any]
+    fiber: Fiber | None
+    kind: TaskKind
+    name: str
+    done: Latch = field(default_factory=Latch)
+    cancelled_by_us: bool = False
+    _shields: int = 0
+    _cancel_wanted: bool = False
 
     def cancel(self, *, force: bool = False) -> None:
         """Cancel at the next await outside of a shield; `force` ignores shields."""
@@ -89,18 +82,16 @@ async def finished_within(owned: OwnedTask, seconds: float) -> bool:
     return owned.task.done()
 
 
+@identity_struct
 class StartedWork:
     """What `restart()`, `update()` and `dispose()` return: the work has begun, awaiting it is optional.
 
     Awaiting it from undo code that the work itself waits for would never end, so that raises `SELF_AWAIT`.
     """
 
-    __slots__ = ("_make", "_stack", "_what")
-
-    def __init__(self, stack: EffectStack, what: str, make: Callable[[], Coroutine[Any, Any, None] | Latch]) -> None:
-        self._stack = stack
-        self._what = what
-        self._make = make
+    _stack: EffectStack
+    _what: str
+    _make: Callable[[], Coroutine[Any, Any, None] | Latch]
 
     def __await__(self) -> Generator[Any, None, None]:
         check_self_await(self._stack, self._what)

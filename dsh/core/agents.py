@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsh.cordis import Context, Disposer, HarnessError, Service, owned
+from dsh.cordis.records import identity_struct
 
 from .agent_events import AgentCreated, AgentDisposed, notify
 from .initiator import InitiatorScope
@@ -18,15 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@identity_struct
 class _Entry:
-    __slots__ = ("agent", "announced", "announcing", "detach_requested", "owner")
-
-    def __init__(self, agent: Agent, owner: Agent | None) -> None:
-        self.agent = agent
-        self.owner = owner
-        self.announced = False
-        self.announcing = False
-        self.detach_requested = False
+    agent: Agent
+    owner: Agent | None
+    announced: bool = False
+    announcing: bool = False
+    detach_requested: bool = False
 
 
 class Agents(Service, name="agents"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import ConfigModel, HarnessError, error_chain, field
+from dsh.cordis.records import identity_struct
 
 from .agent import MAX_SAFE_INTEGER, Agent, AgentOptions, CreateAgentOptions, ResumeAgentOptions
 from .agent_events import AgentConfigStartFailed, notify
@@ -83,17 +84,17 @@ def check_rows(rows: Sequence[AgentRow]) -> None:
         identities[identity] = row.id
 
 
+@identity_struct
 class _Configured:
     """One started row: its session id, and what became of it."""
 
-    def __init__(self, row: AgentRow, session_id: str) -> None:
-        self.row = row
-        self.session_id = session_id
-        self.lifecycle: Lifecycle | None = None
-        self.error: BaseException | None = None
-        self.waits_for: HarnessError | None = None
-        """What it cannot start without, while a later edit may still bring it."""
-        self.starting: asyncio.Task[None] | None = None
+    row: AgentRow
+    session_id: str
+    lifecycle: Lifecycle | None = None
+    error: BaseException | None = None
+    waits_for: HarnessError | None = None
+    """What it cannot start without, while a later edit may still bring it."""
+    starting: asyncio.Task[None] | None = None
 
     @property
     def is_starting(self) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis.jsonio import JsonValue, decode
+from dsh.cordis.records import identity_struct
 from dsh.llm.message import create_tool_result_message
 
 from .tasks import stops_host
@@ -28,16 +29,13 @@ if TYPE_CHECKING:
     from .tools import ToolExecution, ToolResult
 
 
+@identity_struct
 class _Started:
     """A call that is in the log and on its way."""
 
-    __slots__ = ("body", "call", "event", "execution")
-
-    def __init__(self, call: ToolInput, event: SessionEvent, execution: ToolExecution) -> None:
-        self.call = call
-        self.event = event
-        self.execution = execution
-        self.body: asyncio.Task[None] | None = None
+    event: SessionEvent
+    execution: ToolExecution
+    body: asyncio.Task[None] | None = None
 
     @property
     def settled(self) -> bool:
@@ -106,13 +104,11 @@ class ToolBatch:
 
     async def _start(self) -> None:
         call, raw = self._waiting.popleft()
-        event = self._log_call(call, raw)
-        execution = self._tools.start(call)
-        started = _Started(call, event, execution)
+        started = _Started(self._log_call(call, raw), self._tools.start(call))
         self._started.append(started)
-        if await execution.prepare():
+        if await started.execution.prepare():
             name = f"tool {call.name} {call.call_id}"
-            started.body = self._agent.tasks.start(execution.dispatch(), name=name)
+            started.body = self._agent.tasks.start(started.execution.dispatch(), name=name)
 
     async def _commit(self, started: _Started) -> None:
         if started.body is not None:

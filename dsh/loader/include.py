@@ -47,17 +47,11 @@ def make_include(loader: Loader, open_tree: Callable[[Loader, Context, Source, E
     @plugin(name="include", Config=IncludeConfig, on_update=keep_tree)
     def include(ctx: Context, config: IncludeConfig) -> None:
         entry = loader.entry_of(ctx.fiber)
-        given = entry.opens if entry is not None else None
-        open_tree(loader, ctx, given or source_of(entry, config, ctx), entry)
+        assert entry is not None
+        source = entry.opens or included(config, entry.address, list(_sources_around(entry)))
+        open_tree(loader, ctx, source, entry)
 
     return include
-
-
-def source_of(entry: Entry | None, config: IncludeConfig, ctx: Context) -> Source:
-    """The source an include row names. Raises `ConfigError` for a file that includes itself."""
-    if entry is None:
-        return Source(include_path(config, ctx.base_dir), initial=config.initial)
-    return included(config, entry.address, list(_sources_around(entry)))
 
 
 def included(config: IncludeConfig, address: str, around: Sequence[Source]) -> Source:

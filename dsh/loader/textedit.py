@@ -140,7 +140,7 @@ class _Document(YamlText):
                 return self._insert(node, entries, name, value, flow=flow, rows=rows)
         for at, entry in enumerate(entries):
             if not entry.merge and entry.name not in want:
-                return self._delete(entries, at, flow=flow)
+                return self._delete([each.key.start_mark.index for each in entries], entries, at, flow=flow)
         for entry in entries:
             if entry.merge and isinstance(merged := build_value(entry.node), Mapping):
                 kept = {name: value for name, value in merged.items() if name in want or name in known}
@@ -162,7 +162,8 @@ class _Document(YamlText):
                 return self._insert_item(node, items, i2, want[j2 - 1], old.index(key) if moves else None, flow=flow)
         for tag, _i1, i2, _j1, _j2 in reversed(operations):
             if tag == "delete":
-                return self._delete_item(node, items, i2 - 1, flow=flow)
+                starts = [item.start if flow else self.dash_of(node, item) for item in items]
+                return self._delete(starts, items, i2 - 1, flow=flow)
         for at, (item, value, now) in enumerate(zip(items, want, have, strict=True)):
             if not same_value(now, value):
                 inner = None
@@ -233,17 +234,15 @@ class _Document(YamlText):
         lines = render_block({name: value}, self.column_of(node))
         return _Edit(at, at, self._newline + self._newline.join(lines))
 
-    def _delete(self, entries: list[KeyValue], at: int, *, flow: bool) -> _Edit:
-        entry = entries[at]
-        start = entry.key.start_mark.index
-        if flow:
-            if at + 1 < len(entries):
-                return _Edit(start, entries[at + 1].key.start_mark.index, "")
-            return _Edit(entries[at - 1].end, entry.end, "")
+    def _delete(self, starts: Sequence[int], parts: Sequence[Item], at: int, *, flow: bool) -> _Edit:
+        """Take out one key or item of several; `starts` is where each begins, with its key or its dash."""
+        start, end = starts[at], parts[at].end
+        if flow and at + 1 == len(parts):
+            return _Edit(parts[at - 1].end, end, "")
+        if flow or self.is_inside_line(start):  # the first one may stand behind the dash of a list item
+            return _Edit(start, starts[at + 1], "")
         line = self.line_start(start)
-        if self.text[line:start].strip():  # the first key of a list item stands behind its dash
-            return _Edit(start, entries[at + 1].key.start_mark.index, "")
-        return self._drop_lines(line, self.own_end(entry.end, start - line))
+        return self._drop_lines(line, self.own_end(end, start - line))
 
     def _drop_lines(self, line: int, end: int) -> _Edit:
         start, stop = self.with_comments_above(line), self.next_line(end)
@@ -264,17 +263,6 @@ class _Document(YamlText):
         if comment.startswith("#") and not self.is_inside_line(start):
             block = f"{comment}{self._newline}{pad}{block}"
         return _Edit(start, self.line_end(item.end), block)
-
-    def _delete_item(self, node: yaml.SequenceNode, items: list[Item], at: int, *, flow: bool) -> _Edit:
-        item = items[at]
-        if flow and at + 1 < len(items):
-            return _Edit(item.start, items[at + 1].start, "")
-        if flow:
-            return _Edit(items[at - 1].end, item.end, "")
-        dash = self.dash_of(node, item)
-        if self.is_inside_line(dash):
-            return _Edit(dash, self.dash_of(node, items[at + 1]), "")
-        return self._drop_lines(self.line_start(dash), self.own_end(item.end, node.start_mark.column))
 
     def _insert_item(
         self, node: yaml.SequenceNode, items: list[Item], at: int, value: Any, moved: int | None, *, flow: bool
