@@ -77,8 +77,6 @@ class EventMethods:
 
     _bus: EventBus
 
-    # --- listening
-
     @overload
     def on(self, event: type[Listens[L]], fn: L, **options: Unpack[ListenOptions]) -> Disposer: ...
     @overload
@@ -111,8 +109,6 @@ class EventMethods:
             return disposer if fn is not None else listener
 
         return register(fn) if fn is not None else register
-
-    # --- dispatching
 
     def emit(self, event: Emit, scope: object = None, origin: object = None) -> None:
         """Tell every listener. A raising listener is logged and the others still run.

@@ -185,9 +185,6 @@ def field(default: Any = MISSING, **options: Any) -> Any:
     return FieldInfo(default=default, choices=None if choices is None else tuple(choices), **options)
 
 
-# --- back to plain data ---
-
-
 def wire_value(value: Any, of_model: Callable[[Any], Any] = lambda model: model.to_wire()) -> Any:
     """A typed config value as plain JSON data; `of_model` says what nested models become."""
     if hasattr(value, "__read_config__"):
@@ -205,9 +202,6 @@ def wire_value(value: Any, of_model: Callable[[Any], Any] = lambda model: model.
     if isinstance(value, datetime.date):
         return value.isoformat()
     return value
-
-
-# --- validators of the `schema` package -----------------------------------------------------------------------------
 
 
 class _Validator:

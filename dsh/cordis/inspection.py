@@ -24,7 +24,7 @@ def inspect_root(runtime: Runtime) -> dict[str, Any]:
         "services": [
             {
                 "name": each.name,
-                "realm": None if each.realm is None else _realm_text(each.realm),
+                "realm": _realm_text(each.realm),
                 "provider": each.fiber.uid,
                 "providerName": each.fiber.display_name,
                 "active": each.fiber.is_active,
@@ -51,8 +51,8 @@ def hearers(runtime: Runtime) -> dict[str, list[Fiber]]:
     }
 
 
-def _realm_text(realm: Hashable) -> str:
-    return f"private#{id(realm):x}" if isinstance(realm, Realm) else str(realm)
+def _realm_text(realm: Hashable) -> str | None:
+    return f"private#{id(realm):x}" if isinstance(realm, Realm) else None if realm is None else str(realm)
 
 
 def walk(fiber: Fiber) -> list[Fiber]:

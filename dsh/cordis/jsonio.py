@@ -140,10 +140,20 @@ def frozen_object(fields: F) -> F:
 
 def thaw(value: Any) -> Any:
     """A plain, mutable deep copy of a JSON value."""
-    try:
-        return _thaw(value, _FAST_DEPTH)
-    except _TooDeep:
-        return _thaw_deep(value)
+    box: list[Any] = [None]
+    pending: list[tuple[Any, Any, Any]] = [(value, box, 0)]
+    while pending:
+        item, into, key = pending.pop()
+        if isinstance(item, dict):
+            copy: Any = dict.fromkeys(item)
+            pending.extend((inner, copy, name) for name, inner in item.items())
+        elif isinstance(item, (list, tuple)):
+            copy = [None] * len(item)
+            pending.extend((inner, copy, index) for index, inner in enumerate(item))
+        else:
+            copy = item
+        into[key] = copy
+    return box[0]
 
 
 def json_equal(a: Any, b: Any) -> bool:
@@ -316,38 +326,6 @@ def _scalar(value: Any) -> Any:
 
 def _short(number: int) -> str:
     return str(number) if number.bit_length() < 256 else f"of {number.bit_length()} bits"
-
-
-# --- thawing --------------------------------------------------------------------------------------------------------
-
-
-def _thaw(value: Any, room: int) -> Any:
-    if isinstance(value, dict):
-        if not room:
-            raise _TooDeep
-        return {key: _thaw(item, room - 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        if not room:
-            raise _TooDeep
-        return [_thaw(item, room - 1) for item in value]
-    return value
-
-
-def _thaw_deep(root: Any) -> Any:
-    box: list[Any] = [None]
-    pending: list[tuple[Any, Any, Any]] = [(root, box, 0)]
-    while pending:
-        value, into, key = pending.pop()
-        if isinstance(value, dict):
-            copy: Any = dict.fromkeys(value)
-            pending.extend((item, copy, name) for name, item in value.items())
-        elif isinstance(value, (list, tuple)):
-            copy = [None] * len(value)
-            pending.extend((item, copy, index) for index, item in enumerate(value))
-        else:
-            copy = value
-        into[key] = copy
-    return box[0]
 
 
 # --- text -----------------------------------------------------------------------------------------------------------

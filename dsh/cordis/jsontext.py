@@ -18,8 +18,6 @@ class JsonDecodeError(ValueError):
         self.position = position
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -54,8 +52,6 @@ def encode_deep(root: Any) -> str:
 def _quoted(text: str) -> str:
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.encoder.encode_basestring(text))
 
-
-# --- reading --------------------------------------------------------------------------------------------------------
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")

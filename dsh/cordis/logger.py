@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -145,8 +146,6 @@ class ContextLogger:
         if isinstance(exc_info, BaseException):
             info = (type(exc_info), exc_info, exc_info.__traceback__)
         elif exc_info:
-            import sys
-
             info = sys.exc_info()
         path, line, function, _ = stdlib.findCaller(stacklevel=3)
         extra = {"dsh_plugin": self._ctx.fiber.display_name}

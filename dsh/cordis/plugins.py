@@ -88,9 +88,6 @@ def _hook(service: Service, name: str) -> Callable[[], Any] | None:
     return getattr(service, name)  # type: ignore[no-any-return]
 
 
-# --- finding the body -----------------------------------------------------------------------------------------------
-
-
 def resolve_plugin(plugin: Any) -> PluginSpec:
     """Understand a plugin of any accepted shape.
 
@@ -162,9 +159,6 @@ def invalid_plugin(message: str) -> CordisError:
     return CordisError("INVALID_PLUGIN", message)
 
 
-# --- metadata -------------------------------------------------------------------------------------------------------
-
-
 def plugin(
     *,
     name: str | None = None,
@@ -221,9 +215,6 @@ def _own_name(plugin: Any, body: Any) -> str | None:
     holder = plugin.func if isinstance(plugin, functools.partial) else plugin
     name = getattr(holder, "__name__", None) or (type(plugin).__name__ if holder is not body else None)
     return None if name in ("apply", "<lambda>", "SimpleNamespace") else name
-
-
-# --- parameters -----------------------------------------------------------------------------------------------------
 
 
 def _read_signature(body: Callable[..., Any], name: str) -> tuple[bool, dict[str, str]]:
@@ -290,9 +281,6 @@ def _service_of(parameter: inspect.Parameter, scope: dict[str, Any], name: str, 
     if _is_service(annotation) and annotation.service_name:
         return annotation.service_name
     return None
-
-
-# --- the registry ---------------------------------------------------------------------------------------------------
 
 
 class PluginRegistry:

@@ -54,8 +54,6 @@ class Runtime:
         self._ready: deque[Fiber] = deque()
         self._pumping = False
 
-    # --- the loop
-
     def attach(self) -> None:
         """Bind to the running loop; its current task hears of a crash of the runtime itself."""
         self._loop = asyncio.get_running_loop()
@@ -73,8 +71,6 @@ class Runtime:
         """In debug mode, raise `OFF_LOOP` when called from another thread than the loop's."""
         if self.debug and threading.get_ident() != self._thread:
             raise CordisError("OFF_LOOP", f"{what}: called outside the event loop's thread; use ctx.from_thread")
-
-    # --- driving fibers
 
     def schedule(self, fiber: Fiber) -> None:
         """Let the fiber look at its target on the next turn of the loop."""
@@ -129,8 +125,6 @@ class Runtime:
         while self._busy:
             self._quiet = self._quiet or Latch()
             await self._quiet
-
-    # --- tasks
 
     def start(
         self,
@@ -205,8 +199,6 @@ class Runtime:
             if self._host is not None and self._host is asyncio.current_task():
                 self._host.uncancel()
             raise self.crash
-
-    # --- reporting
 
     def tell(self, event: Emit) -> None:
         """Emit an event of the runtime itself; whatever a listener raises is contained."""

@@ -67,8 +67,6 @@ class ConfigModel:
 
     _local_names: ClassVar[Mapping[str, Any] | None] = None
 
-    # --- the declaration
-
     @classmethod
     def fields(cls) -> dict[str, FieldInfo]:
         """All fields by attribute name, base classes first. Raises `CordisError` for an annotation no one can read."""
@@ -108,8 +106,6 @@ class ConfigModel:
             return {"$ref": f"#/definitions/{cls.__name__}"}
         del defs[cls.__name__]
         return schema
-
-    # --- reading
 
     @classmethod
     def validate(cls, raw: Any, *, where: str | None = None, strict: bool = False, **_: Any) -> Self:
@@ -191,8 +187,6 @@ class ConfigModel:
         """What a config in a file of `base_dir` needs of the machine, for subclasses: yield `(keys, message)` for each
         thing that is not there. Asked by a check that starts nothing; a start finds out by itself."""
         return ()
-
-    # --- the instance
 
     @property
     def warnings(self) -> list[tuple[str, str]]:
@@ -302,9 +296,6 @@ class ConfigModel:
 ConfigModel._own_names = frozenset(name for name in vars(ConfigModel) if not name.startswith("__"))
 
 
-# --- fields ---------------------------------------------------------------------------------------------------------
-
-
 _PLAIN: Final[dict[str, Any]] = {
     **{each.__name__: each for each in (str, int, float, bool)},
     **{f"{each.__name__} | None": each | None for each in (str, int, float, bool)},
@@ -313,12 +304,15 @@ _PLAIN: Final[dict[str, Any]] = {
 """Annotations that mean the same everywhere: most of them, and evaluating one takes a while."""
 
 
+def _models(cls: type[ConfigModel]) -> list[type[ConfigModel]]:
+    """The models that make up a model, base classes first."""
+    return [base for base in reversed(cls.__mro__) if issubclass(base, ConfigModel) and base is not ConfigModel]
+
+
 def _hints(cls: type[ConfigModel]) -> dict[str, Any]:
     """The types of all fields, those of base classes first."""
     found: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        if not issubclass(base, ConfigModel) or base is ConfigModel:
-            continue
+    for base in _models(cls):
         written = inspect.get_annotations(base)
         plain = {name: _PLAIN[text] for name, text in written.items() if isinstance(text, str) and text in _PLAIN}
         rest = {name: value for name, value in written.items() if name not in plain}
@@ -339,9 +333,7 @@ def _collect_fields(cls: type[ConfigModel]) -> dict[str, FieldInfo]:
             "import what it names outside TYPE_CHECKING",
         ) from error
     fields: dict[str, FieldInfo] = {}
-    for base in reversed(cls.__mro__):
-        if not issubclass(base, ConfigModel) or base is ConfigModel:
-            continue
+    for base in _models(cls):
         for name in inspect.get_annotations(base):
             if name.startswith("_") or getattr(hints[name], "__origin__", None) is ClassVar or hints[name] is ClassVar:
                 continue
@@ -401,9 +393,6 @@ def _refers_to(schema: Any, ref: str) -> bool:
     if isinstance(schema, dict):
         return schema.get("$ref") == ref or any(_refers_to(item, ref) for item in schema.values())
     return isinstance(schema, list) and any(_refers_to(item, ref) for item in schema)
-
-
-# --- any kind of config declaration ---------------------------------------------------------------------------------
 
 
 def validate_config(declared: Any, raw: Any, *, where: str | None = None) -> Any:

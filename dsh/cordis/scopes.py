@@ -67,10 +67,7 @@ def record_of(key: Any) -> ScopeRecord:
     else:
         if record is not None:
             return record
-    return _find(key, id(key))
-
-
-def _find(key: Any, number: int) -> ScopeRecord:
+    number = id(key)
     found = _records.get(number)
     record = found() if found is not None else None
     if record is None:

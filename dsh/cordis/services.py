@@ -132,8 +132,6 @@ class owned(Generic[S, P, R]):
         return functools.partial(self.fn, instance, instance.ctx)
 
 
-# --- caller-bound views ---------------------------------------------------------------------------------------------
-
 _FORWARDED = (
     "__call__",
     "__len__",
@@ -221,9 +219,6 @@ def view_class(cls: type) -> type[ServiceView] | None:
         made = type(f"{cls.__name__}View", (ServiceView,), members)
         cls.__view_class__ = made  # type: ignore[attr-defined]
     return made
-
-
-# --- the store ------------------------------------------------------------------------------------------------------
 
 
 class Implementation:

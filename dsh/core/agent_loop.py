@@ -109,8 +109,6 @@ class AgentLoop(Service, name="agentLoop"):
         service = self.ctx.get(AgentDefaultModel)
         return None if service is None else service.current_selection()
 
-    # -- factory --------------------------------------------------------------------------------------------------
-
     async def create_agent(self, owner: Context, options: CreateAgentOptions) -> AgentHandle:
         """See :func:`dsh.core.creation.create_agent`."""
         return _handle(await create_agent(self, owner, options))
@@ -125,8 +123,6 @@ class AgentLoop(Service, name="agentLoop"):
     ) -> Agent:
         """Create an agent under exactly this id at once, owned by the calling fiber."""
         return _handle(create_now(self, caller, agent_id, options or AgentOptions(), dict(meta or {}))).agent
-
-    # -- details --------------------------------------------------------------------------------------------------
 
     def abandon(self, session_id: str, work: asyncio.Future[Any]) -> None:
         """Remember work on a session that nobody waits for any more: the next one who opens it does."""

@@ -38,8 +38,6 @@ class Agents(Service, name="agents"):
         ctx.defer(self._initiators.drain)
         ctx.on("internal/plugin", self._on_plugin, global_=True)
 
-    # -- registry -------------------------------------------------------------------------------------------------
-
     def get(self, agent_id: str) -> Agent | None:
         """The live agent with this id."""
         entry = self._entries.get(agent_id)
@@ -111,8 +109,6 @@ class Agents(Service, name="agents"):
         if entry.announced:
             notify(self.ctx, AgentDisposed(agent=entry.agent))
 
-    # -- factory --------------------------------------------------------------------------------------------------
-
     @owned
     def set_factory(self, caller: Context, factory: AgentFactory) -> Disposer:
         """Install the one factory; it leaves with the calling fiber."""
@@ -142,8 +138,6 @@ class Agents(Service, name="agents"):
         if self._factory is None:
             raise HarnessError(NO_FACTORY, code="NO_FACTORY")
         return self._factory
-
-    # -- initiator ------------------------------------------------------------------------------------------------
 
     def current_initiator(self) -> Agent | None:
         """The agent on whose behalf the calling code runs."""

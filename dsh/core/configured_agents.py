@@ -171,8 +171,6 @@ class ConfiguredAgents:
             if configured.starting is not None:
                 configured.starting.cancel()
 
-    # -- one row --------------------------------------------------------------------------------------------------
-
     def _start_row(self, row: AgentRow) -> None:
         if row.resume_session_id:
             configured = _Configured(row, row.resume_session_id)
@@ -247,8 +245,6 @@ class ConfiguredAgents:
 
         leaving = self._loop.tasks.start(end(), name=f"agentLoop.retire({configured.row.id})")
         self._leaving[configured.session_id] = leaving
-
-    # -- details --------------------------------------------------------------------------------------------------
 
     def _persistence(self) -> SessionPersistence | None:
         return self._loop.ctx.get(SessionPersistence)

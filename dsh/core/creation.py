@@ -131,8 +131,6 @@ class Lifecycle:
         """Aborted, with an exception as reason, as soon as anything says that creation must stop."""
         return self._abort.signal
 
-    # -- stages ---------------------------------------------------------------------------------------------------
-
     def construct(self, preparation: SessionPreparation, options: AgentOptions) -> None:
         """Build the unpublished agent and its own registration scope."""
         self._preparation = preparation
@@ -195,8 +193,6 @@ class Lifecycle:
         self._check()
         raise AssertionError("unreachable: the signal is aborted")
 
-    # -- teardown -------------------------------------------------------------------------------------------------
-
     async def drain(self, seconds: float) -> None:
         """End the agent at its next step boundary, after ``seconds`` at the latest."""
         agent = self._constructed()
@@ -240,8 +236,6 @@ class Lifecycle:
             return None
         self.dispose_soon(self._owner_gone())
         return self.dispose()
-
-    # -- details --------------------------------------------------------------------------------------------------
 
     def _constructed(self) -> Driver:
         assert self.agent is not None

@@ -168,9 +168,6 @@ def describe(schema: dict[str, Any], text: str | None) -> dict[str, Any]:
     return schema if not text or "description" in schema else {**schema, "description": text}
 
 
-# -- kinds ------------------------------------------------------------------------------------------------------------
-
-
 def _annotated(arguments: tuple[Any, ...], where: str, inside: tuple[Any, ...]) -> Hint:
     bare, *notes = arguments
     odd = [note for note in notes if not isinstance(note, str)]

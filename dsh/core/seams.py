@@ -27,9 +27,6 @@ M_co = TypeVar("M_co", bound=ConfigModel, covariant=True)
 Undo = Callable[[], Any]
 
 
-# -- settings -----------------------------------------------------------------------------------------------------
-
-
 class SettingsScope(Protocol[M_co]):
     """The view one consumer has of its own settings section."""
 
@@ -145,9 +142,6 @@ def install_settings_section(
     return section
 
 
-# -- session persistence ------------------------------------------------------------------------------------------
-
-
 @record
 class SessionLocation:
     """Where a session's artifact is or would be."""
@@ -220,18 +214,12 @@ class SessionPersistence(Service, name="sessionPersistence"):
         """Give back what :meth:`reserve` took for a session that was never published."""
 
 
-# -- default model ------------------------------------------------------------------------------------------------
-
-
 class AgentDefaultModel(Service, name="agentDefaultModel"):
     """The route of agents that name none; read at each turn."""
 
     @abstractmethod
     def current_selection(self) -> Mapping[str, Any] | None:
         """``{"provider", "model", "reasoningEffort"?}`` of the first usable candidate; ``None`` without one."""
-
-
-# -- commands -----------------------------------------------------------------------------------------------------
 
 
 class Commands(Service, name="commands"):
@@ -256,8 +244,6 @@ class Commands(Service, name="commands"):
         with ``@owned``. Raises ``HarnessError`` for a name that is malformed or taken.
         """
 
-
-# -- approval -----------------------------------------------------------------------------------------------------
 
 ApprovalOutcome = Literal["allowed-once", "rejected", "cancelled", "unavailable"]
 

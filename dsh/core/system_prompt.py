@@ -160,8 +160,6 @@ class SystemPrompt(Service, name="systemPrompt"):
         self.section("harness:identity", -100, lambda _: texts.IDENTITY if config.include_harness_identity else None)
         self.section("deployment:persona", 0, lambda _: config.persona or None)
 
-    # -- registration -------------------------------------------------------------------------------------------------
-
     @owned
     def section(self, caller: Context, name: str, order: float, text: Text, complete: bool = False) -> Disposer:
         """Add a section of the system prompt. Lower `order` comes first; equal ones in order of registration.
@@ -195,8 +193,6 @@ class SystemPrompt(Service, name="systemPrompt"):
         if VARIABLE_NAME.fullmatch(name) is None:
             raise PromptError(texts.bad_variable_name(name))
         return self._layers.effect(caller, lambda layer: layer.variables.add(name, provider), f"prompt variable {name}")
-
-    # -- assembly -----------------------------------------------------------------------------------------------------
 
     async def assemble(self, context: AssembleContext | None = None) -> Assembly:
         """Gather everything that counts for `context.scope` into a fresh `Assembly`.

@@ -354,8 +354,6 @@ class ToolExecution:
             kept = tuple(message for message in result.additional_contexts if _is_frozen(message))
             return _with_contexts(ToolResult.failure(texts.RESULT_NOT_JSON), kept)
 
-    # -- state --------------------------------------------------------------------------------------------------------
-
     def _settle(self, result: ToolResult, *, final: bool = False) -> None:
         self._result = result
         self._final = self._final or final
@@ -381,9 +379,6 @@ class ToolExecution:
         if not deferred:
             return given
         return (*deferred, *(message for message in given if not any(message is known for known in deferred)))
-
-
-# -- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _aborted(started: bool, contexts: tuple[Message, ...] = ()) -> ToolResult:

@@ -39,9 +39,6 @@ _A: Final = {
 }
 
 
-# -- schemas ----------------------------------------------------------------------------------------------------------
-
-
 def freeze_schema(schema: object, path: str = "schema") -> FrozenDict:
     """`schema` checked and deep-frozen, ready to be shared. Raises `JsonSchemaError` naming every violation."""
     if violations := schema_violations(schema, path):
@@ -158,8 +155,6 @@ def _check_constraint(
         if isinstance(choices, (list, tuple)) and not any(json_equal(value, choice) for choice in choices):
             found.append(f"{at}.const must be one of {at}.enum when both are declared")
 
-
-# -- values -----------------------------------------------------------------------------------------------------------
 
 # Steps of a walk: a value to compare with a node (schema, value, path, sink), or a finished union whose matching
 # branches are to be counted (one sink a branch, path, sink).

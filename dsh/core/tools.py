@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from dsh.cordis import AnonymousEntries, ConfigModel, Context, Disposer, NamedEntries, ScopedLayers, Service, owned
 from dsh.cordis.jsonio import FrozenDict, snapshot_json
+from dsh.cordis.records import identity_record
 
 from . import texts
 from .system_prompt import AssembleContext, SystemPrompt, ToolSet
@@ -90,17 +91,15 @@ class _Layer:
         return all(mask.admits(name) for mask in self.filters)
 
 
+@identity_record
 class _Filter:
     """One restriction."""
 
-    __slots__ = ("_allow", "_deny")
-
-    def __init__(self, allow: Iterable[str] | None, deny: Iterable[str]) -> None:
-        self._allow = None if allow is None else frozenset(allow)
-        self._deny = frozenset(deny)
+    allow: Collection[str] | None
+    deny: Collection[str]
 
     def admits(self, name: str) -> bool:
-        return (self._allow is None or name in self._allow) and name not in self._deny
+        return (self.allow is None or name in self.allow) and name not in self.deny
 
 
 class Tools(Service, name="tools"):
@@ -116,8 +115,6 @@ class Tools(Service, name="tools"):
         # A child, so that either row may come first and a restart of the prompt leaves the tools alone. It is mounted
         # before anything can depend on this service, so it runs before the first agent asks for a prompt.
         ctx.inject([SystemPrompt], self._feed_prompt)
-
-    # -- registration -------------------------------------------------------------------------------------------------
 
     @owned
     def register(self, caller: Context, definition: ToolDefinition) -> Disposer:
@@ -151,8 +148,8 @@ class Tools(Service, name="tools"):
         scope = caller.scope_key
         if scope is None:
             raise ToolRegistrationError(texts.RESTRICT_UNSCOPED)
-        allowed = None if allow is None else list(allow)
-        denied = [] if deny is None else list(deny)
+        allowed = None if allow is None else dict.fromkeys(allow)
+        denied = dict.fromkeys(deny or ())
         if allowed is None and not denied:
             raise ToolRegistrationError(texts.RESTRICT_EMPTY)
         named = [*(allowed or ()), *denied]
@@ -171,8 +168,6 @@ class Tools(Service, name="tools"):
         No listener can undo a guard's refusal. A raising guard refuses the call.
         """
         return self._layers.effect(caller, lambda layer: layer.guards.add(guard), "tool guard", notify=False)
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def schemas(self, scope: Any = None) -> list[ToolSchema]:
         """What a model in `scope` sees of its tools. The list is fresh, its frozen entries are shared."""
@@ -209,8 +204,6 @@ class Tools(Service, name="tools"):
             return "exclusive"
         return "parallel" if safe is True else "exclusive"
 
-    # -- running ------------------------------------------------------------------------------------------------------
-
     def start(self, call: ToolInput) -> ToolExecution:
         """Take a call in (arguments frozen, identity given) without running anything yet."""
         return ToolExecution(self, call)
@@ -228,8 +221,6 @@ class Tools(Service, name="tools"):
         except BaseException:
             execution.abandon()
             raise
-
-    # -- details ------------------------------------------------------------------------------------------------------
 
     def _visible(self, scope: Any) -> dict[str, RegisteredTool]:
         visible: dict[str, RegisteredTool] = {}

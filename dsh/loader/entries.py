@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,7 +120,8 @@ class Entry(Standing):
 
     def scope(self, ctx: Context) -> Scope:
         """What names mean in the expressions of this row."""
-        return self.tree.loader.scope(self.tree, ctx)
+        options = self.tree.loader.options
+        return Scope(options.env, options.cwd or os.getcwd(), self.tree.base_dir, ctx, options.home, options.argv)
 
     def __repr__(self) -> str:
         return f"<Entry {self.address} {self.name} {self.state}>"

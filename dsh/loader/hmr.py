@@ -14,6 +14,7 @@ import asyncio
 import fnmatch
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,12 @@ class Hmr(Service, name="hmr"):
         self._config = config
         base = ctx.base_dir if config.base is None else ctx.base_dir / config.base
         self._base = Path(os.path.abspath(base))
-        self._watch = Watch(self._changed, say=self._say, debounce=config.debounce / 1000, begin=self._begin)
+        self._watch = Watch(
+            self._changed,
+            say=lambda message: self.ctx.logger.warning("%s", message),
+            debounce=config.debounce / 1000,
+            begin=self._begin,
+        )
         self._configs = ConfigWatches(self._watch, self._config_failed, self._mended)
         self._trees: dict[Tree, ConfigFile] = {}
         self._roots = [Path(os.path.realpath(self._base / root)) for root in config.root]
@@ -159,9 +165,6 @@ class Hmr(Service, name="hmr"):
         await self._configs.idle()
         await self._check_code(set())
 
-    def _say(self, message: str) -> None:
-        self.ctx.logger.warning("%s", message)
-
     def _rows_changed(self, _event: object) -> None:
         """Many rows change in one edit; look once, when all of them did."""
         if self._following and not self._look_queued and self.ctx.stack.is_open:
@@ -184,11 +187,9 @@ class Hmr(Service, name="hmr"):
         for tree in trees:
             if tree not in self._trees and tree.source.path is not None:
                 known = tree.reading.texts if tree.reading is not None else None
-                self._trees[tree] = self._configs.add(tree.source.files(), self._refresher(tree), self.ctx, known)
-
-    def _refresher(self, tree: Tree) -> Callable[[], Awaitable[object]]:
-        """Applying an edit is the loader's own task: it may replace this very row, which must not cut it short."""
-        return lambda: self._loader.refresh(tree.source.path)
+                # Applying an edit is the loader's own task: it may replace this very row, which must not cut it short.
+                refresh = partial(self._loader.refresh, tree.source.path)
+                self._trees[tree] = self._configs.add(tree.source.files(), refresh, self.ctx, known)
 
     async def _config_failed(self, path: Path, error: Exception) -> None:
         if self._closed or not self._loader.ctx.fiber.is_active:

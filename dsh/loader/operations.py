@@ -53,8 +53,8 @@ class Operation:
                     row[key] = detach(value)
                 row.marks.pop(key, None)
             origin = composition.origin(row)
-            if origin is not None and PROGRAM not in (origin.source, *origin.patched_by):
-                origin.patched_by.append(PROGRAM)
+            if origin is not None:
+                origin.touch(PROGRAM)
             return
         target = None if self.kind == "remove" else _children_of(composition.rows, self.parent)
         if self.kind == "remove" or target is not None:

@@ -42,6 +42,11 @@ class Origin:
     source: str
     patched_by: list[str] = field(default_factory=list)
 
+    def touch(self, layer: str) -> None:
+        """Note that a layer changed the row."""
+        if layer not in (self.source, *self.patched_by):
+            self.patched_by.append(layer)
+
 
 @struct
 class Composition:
@@ -172,7 +177,7 @@ class _Composer:
             if key == "config" and is_group_row(target):
                 self._result.origins.update((id(row), Origin(layer.name)) for row in walk_rows(target[key]))
         if changed:
-            self._touch(target, layer)
+            self._result.origins[id(target)].touch(layer.name)
 
     def _insert(self, layer: Layer, into: YamlList, rows: list[Any]) -> None:
         copies = detach(rows)
@@ -187,11 +192,6 @@ class _Composer:
         plugin = names.short_name(str(wanted.get("name")))
         rows = walk_rows(self._result.rows)
         return wanted.get("id") in self._index or any(names.short_name(str(row.get("name"))) == plugin for row in rows)
-
-    def _touch(self, target: YamlMap, layer: Layer) -> None:
-        origin = self._result.origins[id(target)]
-        if layer.name not in (origin.source, *origin.patched_by):
-            origin.patched_by.append(layer.name)
 
     def _warn(
         self,

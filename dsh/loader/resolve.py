@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from importlib.machinery import FileFinder, ModuleSpec
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
@@ -97,8 +98,7 @@ def resolve(name: str, base_dir: Path) -> Target:
 
 def load(target: Target) -> Any:
     """Import the plugin object: the module itself, or the attribute the name asks for. Raises `PluginImportError`."""
-    if target.module is None:
-        raise PluginImportError("there is nothing to import")
+    assert target.module is not None
     if target.path is not None:
         _local_finder().add(target.module, target.path)
     try:
@@ -107,19 +107,10 @@ def load(target: Target) -> Any:
         raise
     except BaseException as error:
         raise _import_error(error, target) from error
-    return pick(found, target)
-
-
-def pick(module: Any, target: Target) -> Any:
-    """The plugin object inside an imported module. Raises `PluginImportError` if it lacks the attribute."""
-    found = module
-    for part in (target.attribute or "").split("."):
-        if part:
-            try:
-                found = getattr(found, part)
-            except AttributeError:
-                raise PluginImportError(f"the module {target.module} has no {target.attribute}") from None
-    return found
+    try:
+        return attrgetter(target.attribute)(found) if target.attribute else found
+    except AttributeError:
+        raise PluginImportError(f"the module {target.module} has no {target.attribute}") from None
 
 
 def _resolve_path(name: str, base_dir: Path) -> Target:

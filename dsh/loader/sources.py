@@ -154,8 +154,8 @@ def _apply_set(composition: Composition, text: str) -> Problem | None:
     place[last] = value
     place.marks[last] = Mark(f"{COMMAND_LINE} {target}", 0, 0)  # what is wrong with the value is wrong there
     origin = composition.origin(row)
-    if origin is not None and COMMAND_LINE not in origin.patched_by:
-        origin.patched_by.append(COMMAND_LINE)
+    if origin is not None:
+        origin.touch(COMMAND_LINE)
     return None
 
 

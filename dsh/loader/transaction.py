@@ -7,7 +7,7 @@ and if a start fails because some other name is still held, the leaving rows go 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import Fiber, FiberState
@@ -122,15 +122,15 @@ class Transaction:
             self._mounted.append(step)
 
     async def _update(self, steps: list[Step]) -> None:
-        waits = []
-        for step in steps:
-            assert step.entry.fiber is not None
-            if step not in self._updated:
-                self._updated.append(step)
-            waits.append(step.entry.fiber.update(step.row.config, no_save=True))
-        for step, result in zip(steps, await outcomes(waits, self._loader.options.settle_limit) or (), strict=False):
-            if result is not None:
-                self._errors[step] = result
+        self._updated += [step for step in steps if step not in self._updated]
+        self._errors |= await self._configure({step: step.row.config for step in steps})
+
+    async def _configure(self, configs: Mapping[Step, Any]) -> dict[Step, BaseException]:
+        """Give running rows their configs; what came of it where it failed."""
+        fibers = [(step, step.entry.fiber, config) for step, config in configs.items()]
+        waits = {step: fiber.update(config, no_save=True) for step, fiber, config in fibers if fiber is not None}
+        found = await outcomes(list(waits.values()), self._loader.options.settle_limit) or ()
+        return {step: error for step, error in zip(waits, found, strict=False) if error is not None}
 
     async def _dispose(self, steps: Iterable[Step]) -> None:
         leaving = [step for step in dict.fromkeys(steps) if step not in self._gone and step.entry.is_mounted]
@@ -201,10 +201,7 @@ class Transaction:
             except Exception as error:
                 errors[step] = error
         restored = [step for step in self._updated if step.entry.is_mounted and step not in self._gone]
-        waits = [step.entry.fiber.update(step.entry.row.config, no_save=True) for step in restored if step.entry.fiber]
-        for step, result in zip(restored, await outcomes(waits, loader.options.settle_limit) or (), strict=False):
-            if result is not None:
-                errors[step] = result
+        errors |= await self._configure({step: step.entry.row.config for step in restored})
         await loader.settle_fibers(self._busy_before)
         problems: list[Problem] = []
         for step in dict.fromkeys([*back, *restored, *errors]):

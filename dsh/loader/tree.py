@@ -20,7 +20,7 @@ from dsh.cordis.records import record
 
 from .entries import Entry, Tree
 from .events import ConfigUpdated, EntryChange, EntryChanged, TreeRefreshed
-from .expr import UNDEFINED, Scope, resolve_values
+from .expr import UNDEFINED, resolve_values
 from .include import make_include
 from .opening import mount_file, open_tree
 from .operations import Operation, folded
@@ -158,22 +158,27 @@ class Loader(Service, name="loader"):
             return True
 
     async def apply_reading(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
-        """Apply a reading of a tree whose lock `turn` holds. Raises `LoadError`."""
-        plan = await self._plan(tree, reading, turn)
-        await self._apply(plan)
-        return plan
+        """Apply a reading of a tree whose lock `turn` holds; it takes those of the includes that are edited along.
 
-    async def _plan(self, tree: Tree, reading: Reading, turn: AsyncExitStack) -> Plan:
-        """Plan an edit; `turn` holds the tree's lock and takes those of the includes that are edited along."""
+        Raises `LoadError`.
+        """
         held = {tree}
         while True:
             plan = make_plan(tree, reading)
-            others = [each.tree for each in plan.walk() if each.tree not in held]
+            plans = list(plan.walk())
+            others = [each.tree for each in plans if each.tree not in held]
             if not others:
-                return plan
+                break
             for other in others:
                 await turn.enter_async_context(other.lock)
             held.update(others)
+        problems = [problem for each in plans for problem in each.problems]
+        warnings = [warning for each in plans for warning in each.warnings]
+        if problems:
+            raise LoadError(problems, warnings)
+        self.reports.warn(warnings)
+        await Transaction(self, [plan]).run()
+        return plan
 
     async def create(self, row: Mapping[str, Any], parent: str | None = None, position: int | None = None) -> str:
         """Add a row; returns its address.
@@ -299,15 +304,6 @@ class Loader(Service, name="loader"):
 
         return await self._run(job, "reload")
 
-    async def _apply(self, plan: Plan) -> None:
-        plans = list(plan.walk())
-        problems = [problem for each in plans for problem in each.problems]
-        warnings = [warning for each in plans for warning in each.warnings]
-        if problems:
-            raise LoadError(problems, warnings)
-        self.reports.warn(warnings)
-        await Transaction(self, [plan]).run()
-
     async def _run(self, job: Callable[[], Awaitable[T]], what: str) -> T:
         """Run an edit in a task of the loader's own, so that it survives whoever asked for it."""
         awaited = True
@@ -357,11 +353,6 @@ class Loader(Service, name="loader"):
         return await mount_file(self, Path(os.path.abspath(path)), ctx)
 
     # --- what the parts of the loader share
-
-    def scope(self, tree: Tree, ctx: Context) -> Scope:
-        """What names mean in the expressions of a tree."""
-        options = self.options
-        return Scope(options.env, options.cwd or os.getcwd(), tree.base_dir, ctx, options.home, options.argv)
 
     def announce(self, entry: Entry, kind: EntryChange) -> None:
         """Tell that something happened to a row."""

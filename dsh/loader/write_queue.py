@@ -184,11 +184,9 @@ def _marks(row: YamlMap, key: str) -> Iterator[Mark]:
     """The places of a key of a row and of everything in its value."""
     if key in row.marks:
         yield row.marks[key]
-    yield from _marks_inside(row.get(key))
-
-
-def _marks_inside(value: Any) -> Iterator[Mark]:
-    if isinstance(value, YamlMap):
-        yield from value.marks.values()
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _marks_inside(item)
+    pending = [row.get(key)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, YamlMap):
+            yield from value.marks.values()
+        pending.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
