@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .effects import Disposer, Lifespan, as_undo, enter_sync, halves
 from .errors import AbortError, CordisError
 from .tasks import OwnedTask, finished_within
-from .waiting import Eager
+from .waiting import Eager, awaiting
 
 if TYPE_CHECKING:
     from .fiber import Fiber
@@ -30,7 +30,7 @@ class Body:
         if pending is None:
             return None
         fiber = self._fiber
-        coroutine = pending if inspect.iscoroutine(pending) else _as_coroutine(pending)
+        coroutine = pending if inspect.iscoroutine(pending) else awaiting(pending)
         body = self.task = fiber.runtime.start(coroutine, fiber, "body", fiber.label, fiber.variables)
         if fiber.is_stale():
             self.cancel()
@@ -45,7 +45,8 @@ class Body:
             return error or (
                 AbortError(f"{fiber.label} was cancelled while loading") if body.task.cancelled() else None
             )
-        if error is not None and not _is_too_late(error):
+        # One that only learned of it by a refused registration did not fail.
+        if error is not None and not (isinstance(error, CordisError) and error.code == "INACTIVE_EFFECT"):
             fiber.runtime.report(fiber, error, "%s failed while its loading was given up", fiber.label)
         return None
 
@@ -83,12 +84,3 @@ class Body:
         undo = as_undo(result, self._fiber.label)
         if undo is not None:  # even if the disposal was asked for meanwhile: what it undoes has happened
             Disposer(self._fiber.stack, "teardown", undo, late=True)
-
-
-def _is_too_late(error: BaseException) -> bool:
-    """Whether a body that was told to end only learned of it by a refused registration."""
-    return isinstance(error, CordisError) and error.code == "INACTIVE_EFFECT"
-
-
-async def _as_coroutine(pending: Awaitable[Any]) -> Any:
-    return await pending

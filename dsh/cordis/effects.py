@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 from .errors import FAILURES, CordisError
 from .records import identity_struct
 from .tasks import UNDOING, OwnedTask, StartedWork, finished_within
-from .waiting import Eager, Latch
+from .waiting import Eager, Latch, awaiting
 
 if TYPE_CHECKING:
     from .fiber import Fiber
@@ -182,12 +182,9 @@ def start_undo(stack: EffectStack, pending: Awaitable[Any], label: str) -> Owned
     """Run asynchronous undo code in a task that knows whose undo it is."""
     fiber = stack.fiber
 
-    async def undo() -> None:
-        await pending
-
     variables = fiber.variables.copy()
     variables.run(UNDOING.set, stack)
-    return fiber.runtime.start(undo(), fiber, "undo", f"undo of {label}", variables)
+    return fiber.runtime.start(awaiting(pending), fiber, "undo", f"undo of {label}", variables)
 
 
 async def settle_undo(fiber: Fiber, owned: OwnedTask, label: str, *, reports: bool = True) -> None:

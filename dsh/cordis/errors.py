@@ -118,7 +118,7 @@ def _chain(error: BaseException, seen: set[int]) -> str:
         walked.append(id(current))
         text = describe_error(current)
         if isinstance(current, BaseExceptionGroup):
-            text = _group_message(current)
+            text = current.message if current.message.strip() else type(current).__name__
             text += " [" + "; ".join(_chain(member, seen) for member in current.exceptions) + "]"
         if text not in parts and not (parts and parts[-1].endswith(text)):
             parts.append(text)
@@ -126,8 +126,3 @@ def _chain(error: BaseException, seen: set[int]) -> str:
     # The same error may hang in two branches of a group; only a loop on one path is circular.
     seen.difference_update(walked)
     return ": ".join(parts)
-
-
-def _group_message(group: BaseExceptionGroup[BaseException]) -> str:
-    message = group.message
-    return message if message.strip() else type(group).__name__

@@ -338,7 +338,9 @@ class Fiber:
         assert self.spec is not None
         self.error = None
         self._broken = False
-        self._commit(view)
+        self.committed = view
+        for implementation in view.values():
+            implementation.users[self] = None
         self._set_state(LOADING)
         error: BaseException | None = None
         if not self._retired:
@@ -368,7 +370,9 @@ class Fiber:
         for implementation in reversed(self.provided[:]):
             self.runtime.services.withdraw(implementation)
         self.unwinding = False
-        self._uncommit()
+        committed, self.committed = self.committed, None
+        for implementation in (committed or {}).values():
+            implementation.release(self)
         self.instance = None
         if self._retired:
             self._leave()
@@ -392,16 +396,6 @@ class Fiber:
         self.stack.closed = self._retired or state in (UNLOADING, FAILED, DISPOSED)
         self.runtime.epoch += 1
         self.runtime.tell(StatusChanged(self, old))
-
-    def _commit(self, view: dict[str, Implementation]) -> None:
-        self.committed = view
-        for implementation in view.values():
-            implementation.users[self] = None
-
-    def _uncommit(self) -> None:
-        committed, self.committed = self.committed, None
-        for implementation in (committed or {}).values():
-            implementation.release(self)
 
     def _notify_dependants(self) -> None:
         for implementation in list(self.provided):

@@ -303,7 +303,7 @@ class ServiceStore:
             if fiber.unwinding:
                 return None  # leaves with the fiber, after its own undo code could still use it
             self.withdraw(implementation)
-            return _wait_free(implementation) if implementation.users else None
+            return implementation.until_free() if implementation.users else None
 
         disposer = Disposer(ctx.stack, label, undo)
         self.implementations[key] = implementation
@@ -399,7 +399,3 @@ class ServiceStore:
 
 class ServiceAccessError(CordisError, AttributeError):
     """A service read that is refused. Also an `AttributeError`, so that `hasattr(ctx, name)` works."""
-
-
-async def _wait_free(implementation: Implementation) -> None:
-    await implementation.until_free()

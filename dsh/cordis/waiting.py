@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from typing import Any
+from collections.abc import Awaitable, Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def awaiting(work: Awaitable[T]) -> T:
+    """Anything awaitable as a coroutine, which can be a task."""
+    return await work
 
 
 class Latch:

@@ -84,7 +84,7 @@ class AgentLoop(Service, name="agentLoop"):
         agents.set_factory(self)
         system_prompt.variable("provider", lambda scope: self._route_of(scope, "provider"))
         system_prompt.variable("model", lambda scope: self._route_of(scope, "model"))
-        system_prompt.variable("cwd", _cwd_of)
+        system_prompt.variable("cwd", lambda scope: scope.agent and working_directory(scope.agent.session))
         ctx.on(SessionDisposed, lambda event: llm.forget_session(event.session.id), global_=True)
         ctx.defer(self._close)
         ctx.inject([SessionPersistence], self._outlast_by_persistence)
@@ -170,8 +170,3 @@ class AgentLoop(Service, name="agentLoop"):
 def _handle(lifecycle: Lifecycle) -> AgentHandle:
     assert lifecycle.agent is not None
     return AgentHandle(lifecycle.agent, lifecycle.dispose)
-
-
-def _cwd_of(scope: AssembleContext) -> str | None:
-    agent = scope.agent
-    return None if agent is None else working_directory(agent.session)

@@ -117,12 +117,12 @@ class Agents(Service, name="agents"):
             if self._factory is not None:
                 raise HarnessError("an agent factory is already registered", code="DUPLICATE_FACTORY")
             self._factory = factory
-            return self._clear_factory
+            return leave
+
+        def leave() -> None:
+            self._factory = None
 
         return caller.effect(setup, "agents.set_factory")
-
-    def _clear_factory(self) -> None:
-        self._factory = None
 
     @owned
     async def create(self, caller: Context, options: CreateAgentOptions) -> AgentHandle:

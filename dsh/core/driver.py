@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dsh.cordis import AbortController, AbortSignal, HarnessError, error_chain
 from dsh.cordis.jsonio import FrozenDict, frozen_object
+from dsh.cordis.waiting import awaiting
 from dsh.llm.assembler import BlockAssembler
 from dsh.llm.failure import LlmError, LlmFailure
 from dsh.llm.message import create_assistant_message
@@ -102,7 +103,8 @@ class Driver:
         self._runtime_context = RuntimeContext(session)
         self._phase: Phase = "idle"
         self._abort = AbortController()
-        self._turn = Turn(_last_turn(session), self._abort.signal)
+        last = next((event.data["turn"] for event in reversed(session.events) if event.type == "turn/start"), 0)
+        self._turn = Turn(last, self._abort.signal)
         self._wake_requested = False
         self._activity: asyncio.Future[None] | None = None
         self._failed_once: set[str] = set()
@@ -159,10 +161,7 @@ class Driver:
             self._end_activity()
             raise
 
-        async def run() -> T:
-            return await work
-
-        task = self.tasks.start(run(), name=f"maintenance {self.id}")
+        task = self.tasks.start(awaiting(work), name=f"maintenance {self.id}")
         task.add_done_callback(lambda _: self._end_activity())  # also when it is cancelled before it ran
         return task
 
@@ -462,14 +461,6 @@ class Driver:
 
     def _report(self, error: BaseException, turn: Turn) -> None:
         self._notify(AgentError(agent=self, turn=turn.number, step=turn.step, error=error))
-
-
-def _last_turn(session: Session) -> int:
-    for event in reversed(session.events):
-        if event.type == "turn/start":
-            number: int = event.data["turn"]
-            return number
-    return 0
 
 
 def _failure_of(error: BaseException) -> dict[str, Any]:

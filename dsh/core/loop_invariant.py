@@ -51,18 +51,11 @@ def check_request(request: LlmRequest, sessions: Sessions, fail: Fail) -> None:
     events = session.events
     if not any(event.type == "step/start" for event in reversed(events)):
         fail("request without a step/start in the log")
-    header = _last_header(events)
+    header = next((event.data["header"] for event in reversed(events) if event.type == "request/header"), None)
     if header is None:
         fail("request without a request/header in the log")
     _check_header(request, header, fail)
     _check_messages(request, events, fail)
-
-
-def _last_header(events: Any) -> Any:
-    for event in reversed(events):
-        if event.type == "request/header":
-            return event.data["header"]
-    return None
 
 
 def _check_header(request: LlmRequest, header: Any, fail: Fail) -> None:

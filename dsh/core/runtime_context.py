@@ -26,13 +26,9 @@ class RuntimeContext:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._retained: SessionEvent | None = None
         self._generation = session.surface.replace_generation
-        for seq in reversed(session.surface.nodes):
-            event = session.events[seq]
-            if _is_snapshot(event):
-                self._retained = event
-                break
+        seen = (session.events[seq] for seq in reversed(session.surface.nodes))
+        self._retained = next(filter(_is_snapshot, seen), None)
 
     def propose(self, assembly: Assembly) -> Message | None:
         """The message that brings the model up to date, or ``None`` when it is."""

@@ -27,6 +27,7 @@ from dsh.cordis import (
 )
 from dsh.cordis.jsonio import snapshot_json
 from dsh.cordis.records import identity_record, record, struct
+from dsh.cordis.waiting import awaiting
 from dsh.llm.waiting import until_abort
 
 from . import texts
@@ -288,11 +289,7 @@ async def _ask(provider: Callable[[AssembleContext], T | Awaitable[T]], context:
     answer: Any = provider(context)
     if hasattr(answer, "__await__"):
         # A provider need not listen to the signal: one that hangs must not hold a cancelled turn.
-        answer = await until_abort(_awaited(answer), context.signal)
+        answer = await until_abort(awaiting(answer), context.signal)
         if context.signal is not None:
             context.signal.raise_if_aborted()
     return cast(T, answer)
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work

@@ -61,7 +61,7 @@ class ToolResult:
         additional_contexts: Sequence[Message] = (),
     ) -> ToolResult:
         """A failure; without `content` the model reads `Error: <message>`."""
-        blocks = _error_content(message) if content is None else content
+        blocks = cast("Sequence[Block]", FrozenList([text_block("Error: " + message)])) if content is None else content
         error = ToolErrorInfo(message, None if info is None else cast(ErrorInfo, FrozenDict(info)))
         return cls(True, blocks, error=error, additional_contexts=tuple(additional_contexts))
 
@@ -78,10 +78,6 @@ class ToolResult:
             info = {"name": type(error).__name__, "code": str(error.code)}
         message = error_chain(error) if isinstance(error, BaseExceptionGroup) else describe_error(error)
         return cls.failure(message, info=info)
-
-
-def _error_content(message: str) -> Sequence[Block]:
-    return cast("Sequence[Block]", FrozenList([text_block("Error: " + message)]))
 
 
 def block_message(feedback: Sequence[Mapping[str, object]]) -> str:

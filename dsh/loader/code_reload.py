@@ -197,7 +197,7 @@ class CodeReloader:
         upwards = closure(survey.importers, survey.changed)
         imports = reversed_edges({name: survey.importers[name] for name in upwards if name in survey.importers})
         affected = [row for row in rows if row.module in upwards]
-        firm = {row.module for row in affected if not _reloads_alone(row.module)}
+        firm = {row.module for row in affected if getattr(sys.modules.get(row.module), "__dsh_reload__", True) is False}
         carried = closure(imports, [row.module for row in affected if row.module not in firm])
         stuck = sorted(firm - carried)
         if stuck:
@@ -261,11 +261,6 @@ def describe_files(survey: Survey, names: Iterable[str]) -> str:
 def _sources(modules: Iterable[tuple[str, ModuleType]]) -> dict[str, ModuleSource]:
     found = ((name, source_of(module)) for name, module in modules)
     return {name: source for name, source in found if source is not None}
-
-
-def _reloads_alone(name: str) -> bool:
-    module: ModuleType | None = sys.modules.get(name)
-    return getattr(module, "__dsh_reload__", True) is not False
 
 
 def _file_digest(source: ModuleSource) -> str:

@@ -83,7 +83,7 @@ class ConfigFile:
 
     async def _look(self) -> None:
         forced, self._forced = self._forced, False
-        digests = await anyio.to_thread.run_sync(self._read)
+        digests = await anyio.to_thread.run_sync(lambda: {path: _digest(path) for path in self.paths})
         first = _UNREAD in self._digests.values()
         changed = [path for path in self.paths if digests[path] != self._digests[path]]
         self._digests = digests
@@ -103,9 +103,6 @@ class ConfigFile:
             # A layer that is not there did not fail; name a file that is.
             blamed = next((path for path in changed if digests[path] is not None), (changed or self.paths)[0])
             await self._failed(blamed, error)
-
-    def _read(self) -> dict[Path, str | None]:
-        return {path: _digest(path) for path in self.paths}
 
 
 class ConfigWatches:

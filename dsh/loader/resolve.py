@@ -284,17 +284,14 @@ def _import_error(error: BaseException, target: Target) -> PluginImportError:
         file, line = error.filename, error.lineno
         detail = f"{kind}: {error.msg}"
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_plugin_frame(frame.filename)]
-        if frames:
-            file, line = frames[-1].filename, frames[-1].lineno
+        for frame in traceback.extract_tb(error.__traceback__):
+            source = frame.filename
+            if not source.startswith("<") and source != __file__ and "importlib" not in Path(source).parts:
+                file, line = source, frame.lineno
         detail = describe_error(error)
         detail = detail if detail == kind else f"{kind}: {detail}"
     place = f"{show_path(file)}:{line}: " if file else ""
     return PluginImportError(f"{place}{detail}", file, line)
-
-
-def _is_plugin_frame(file: str) -> bool:
-    return not file.startswith("<") and file != __file__ and "importlib" not in Path(file).parts
 
 
 def show_path(path: str | os.PathLike[str]) -> str:

@@ -51,7 +51,8 @@ def rewrite(text: str, intended: Any, *, rows: bool = False) -> Rewritten:
             if edit is None:
                 return Rewritten(bom + body)
             body = body[: edit.start] + edit.text + body[edit.end :]
-    return Rewritten(bom + _dump_anew(body, intended, newline), dumped=True)
+    lead = re.match(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*", body)  # the comment lines that it begins with
+    return Rewritten(bom + (lead[0] if lead else "") + dump_yaml(intended).replace("\n", newline), dumped=True)
 
 
 @record
@@ -309,10 +310,3 @@ class _Document(YamlText):
         end = len(self.text)
         lead = "" if not self.text or self.text.endswith("\n") else self._newline
         return _Edit(end, end, lead + text + self._newline)
-
-
-def _dump_anew(text: str, value: Any, newline: str) -> str:
-    """The whole value as a fresh document under the comment lines that `text` begins with."""
-    lead = re.match(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*", text)
-    head = lead.group(0) if lead else ""
-    return head + dump_yaml(value).replace("\n", newline)

@@ -457,7 +457,7 @@ GUARDS: tuple[Guard, ...] = (
         17,
         "a cancel ends the wait for a prompt",
         "dsh/core/system_prompt.py",
-        "answer = await until_abort(_awaited(answer), context.signal)",
+        "answer = await until_abort(awaiting(answer), context.signal)",
         "answer = await answer",
         STOPS + "test_fault17_a_cancel_reaches_every_place_where_a_turn_waits",
     ),
