@@ -22,7 +22,7 @@ from .runtime import Runtime
 from .scopes import Scope, ScopeRecord, open_scope, record_of
 from .services import Implementation, Realm, ServiceKey, key_name
 from .spawn import Spawned
-from .tasks import Shield
+from .tasks import shielded
 from .timing import TimeMethods
 
 if TYPE_CHECKING:
@@ -123,9 +123,7 @@ class Context(EventMethods, TimeMethods):
         self.runtime.attach()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -222,9 +220,9 @@ class Context(EventMethods, TimeMethods):
         made.composite = composite
         return made
 
-    def shield(self) -> Shield:
+    def shield(self) -> AbstractAsyncContextManager[None]:
         """`async with ctx.shield():` unloading waits instead of cancelling the body or task inside."""
-        return Shield(self.runtime)
+        return shielded(self.runtime)
 
     def spawn(
         self,

@@ -201,15 +201,11 @@ class _Mapping(Shape):
         return isinstance(value, Mapping)
 
     def take(self, value: Any, walk: Walk, keys: Keys) -> Any:
-        result: dict[Any, Any] = {}
-        bad = False
+        read: list[tuple[Any, Any]] = []
         for key, item in value.items():
-            name = self.key.read(key, walk, (*keys, str(key)))
-            read = _read(self.value, item, walk, (*keys, str(key)))
-            bad = bad or name is BAD or read is BAD
-            if not bad:
-                result[name] = read
-        return BAD if bad else result
+            at = (*keys, str(key))
+            read.append((self.key.read(key, walk, at), _read(self.value, item, walk, at)))
+        return BAD if any(name is BAD or item is BAD for name, item in read) else dict(read)
 
     def default(self, walk: Walk, keys: Keys) -> Any:
         return {}

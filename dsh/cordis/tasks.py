@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,24 +51,17 @@ class OwnedTask:
         return None if self.task.cancelled() else self.task.exception()
 
 
-class Shield:
-    """`async with ctx.shield():` a critical section of a body or task that unloading must not cut through."""
-
-    __slots__ = ("_owned", "_runtime")
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._owned: OwnedTask | None = None
-
-    async def __aenter__(self) -> None:
-        self._owned = self._runtime.current_task()
-        if self._owned is not None:
-            self._owned._shields += 1
-
-    async def __aexit__(self, *exc: object) -> None:
-        owned = self._owned
-        if owned is None:
-            return
+@asynccontextmanager
+async def shielded(runtime: Runtime) -> AsyncIterator[None]:
+    """See `Context.shield`."""
+    owned = runtime.current_task()
+    if owned is None:
+        yield
+        return
+    owned._shields += 1
+    try:
+        yield
+    finally:
         owned._shields -= 1
         if owned._cancel_wanted and not owned._shields:
             owned._cancel_wanted = False

@@ -94,19 +94,6 @@ class Session:
     Raises SessionHeaderError and SessionError.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_derivation",
-        "_latest",
-        "_log",
-        "_view",
-        "first_live_seq",
-        "header",
-        "id",
-        "publication",
-        "surface",
-    )
-
     def __init__(
         self,
         id: str,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 from dsh.cordis import Context, Disposer, Emit, Parallel, Service, owned
@@ -66,26 +65,12 @@ class SessionPreparation:
     def __enter__(self) -> SessionPreparation:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
 class _Entry:
     """One live session in a store: the scope its events go to, and detaches put off while it is dispatching."""
-
-    __slots__ = (
-        "_announcing",
-        "_ctx",
-        "_detach_asked",
-        "_outlet",
-        "_publishing",
-        "_store",
-        "announced",
-        "scope",
-        "session",
-    )
 
     def __init__(self, store: Sessions, session: Session, scope: object | None) -> None:
         self._store = store

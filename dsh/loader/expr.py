@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from dsh.cordis.errors import HarnessError, describe_error
 
-from .expr_names import Scope
+from .expr_names import CONTEXT_PLACES, Scope
 from .expr_values import (
     UNDEFINED,
     Fn,
@@ -441,7 +441,7 @@ def names_read(expr: Expr) -> dict[str, bool]:
                 pass
             case ("name", name):
                 found[name] = found.get(name, False) or always
-            case ("member", ("name", "ctx"), ("constant", str(name)), _) if name not in ("get", *_CONTEXT_PLACES):
+            case ("member", ("name", "ctx"), ("constant", str(name)), _) if name not in ("get", *CONTEXT_PLACES):
                 found[name] = found.get(name, False) or always
             case ("choose", condition, *branches):
                 visit(condition, always)
@@ -457,9 +457,6 @@ def names_read(expr: Expr) -> dict[str, bool]:
 
     visit(_compile(expr.source, expr.tag), True)
     return found
-
-
-_CONTEXT_PLACES: Final = ("baseUrl", "baseDir", "base_dir")
 
 
 def evaluate(expr: Expr, scope: Scope) -> Any:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from dsh.cordis import Context
 
 
+CONTEXT_PLACES: Final = ("baseUrl", "baseDir", "base_dir")
+"""What can be read of `ctx` that is no service."""
+
+
 class _Services(Facade):
     """`ctx`: its members are the services the row declares."""
 
@@ -35,7 +39,7 @@ class _Services(Facade):
     def read(self, name: str) -> Any:
         if name == "get":
             return Fn("ctx.get", self._scope.optional_service)
-        if name in ("baseUrl", "baseDir", "base_dir"):
+        if name in CONTEXT_PLACES:
             return self._scope.lookup(name)
         return self._scope.service(name)
 

@@ -248,21 +248,18 @@ class Hmr(Service, name="hmr"):
     def _code_soon(self, paths: set[Path]) -> None:
         if self._closed or not self._roots:
             return
-        if self._code_pending is not None:
-            self._code_pending |= paths
-            return
-        self._code_pending = set(paths)
-        self._loader.ctx.spawn(self._follow_code, name="hmr reload")
+        if self._code_pending is None:
+            self._code_pending = set()
+            self._loader.ctx.spawn(self._follow_code, name="hmr reload")
+        self._code_pending |= paths
 
     async def _follow_code(self) -> None:
         """One batch after the other. Config edits go first: a row may leave together with its source."""
         try:
-            while self._code_pending is not None and not self._closed:
+            while self._code_pending and not self._closed:
                 await self._configs.idle()
                 paths, self._code_pending = self._code_pending, set()
                 await self._check_code(paths)
-                if not self._code_pending:
-                    break
         finally:
             self._code_pending = None
 

@@ -302,11 +302,12 @@ class _Document(YamlText):
         return self._drop_lines(self.line_start(entries[0].key.start_mark.index), entries[-1].end)
 
     def _replace_root(self, root: yaml.Node, value: Any) -> _Edit:
-        text = self._block(value, 0) if is_block(value) else render_flow(value)
-        return _Edit(root.start_mark.index, self.end_of(root), text)
+        return _Edit(root.start_mark.index, self.end_of(root), self._document(value))
+
+    def _document(self, value: Any) -> str:
+        return self._block(value, 0) if is_block(value) else render_flow(value)
 
     def _append_document(self, value: Any) -> _Edit:
-        text = self._block(value, 0) if is_block(value) else render_flow(value)
         end = len(self.text)
         lead = "" if not self.text or self.text.endswith("\n") else self._newline
-        return _Edit(end, end, lead + text + self._newline)
+        return _Edit(end, end, lead + self._document(value) + self._newline)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -209,9 +210,10 @@ class Watch:
             await anyio.sleep(wait / 1000 if self._pending else self._poll)
             return frozenset()
         limit = wait if self._pending else self._heartbeat_ms
+        come_back = SimpleNamespace(is_set=lambda: self._stopped or self._replan)  # what the thread asks
         try:
             answer: Any = await anyio.to_thread.run_sync(
-                native.watch, wait * _MOST_DEBOUNCES, wait, limit, _Flag(self), limiter=limiter
+                native.watch, wait * _MOST_DEBOUNCES, wait, limit, come_back, limiter=limiter
             )
         except (OSError, RuntimeError) as error:
             self._fall_back(str(error) or type(error).__name__)
@@ -294,29 +296,18 @@ class Watch:
 
     def _look_into(self, folder: str) -> set[Path]:
         """Sources of a tree folder that differ from the last look. The first look at the first plan only notes them."""
-        now: dict[Path, Signature] = {}
         try:
             with os.scandir(folder) as entries:
                 found = [Path(entry.path) for entry in entries if entry.name.endswith(".py")]
         except OSError:
             found = []
-        now.update((path, _signature(path)) for path in found)
+        now = {path: _signature(path) for path in found}
         before = self._tree_files.get(folder)
         self._tree_files[folder] = now
         if before is None and (not self._armed.is_set() or self._polling):
             return set()
         before = before or {}
         return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
-
-
-class _Flag:
-    """What the waiting thread asks whether to come back."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def is_set(self) -> bool:
-        return self._watch._stopped or self._watch._replan
 
 
 def _signature(path: Path) -> Signature:
