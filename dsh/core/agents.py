@@ -113,16 +113,15 @@ class Agents(Service, name="agents"):
     def set_factory(self, caller: Context, factory: AgentFactory) -> Disposer:
         """Install the one factory; it leaves with the calling fiber."""
 
-        def setup() -> Callable[[], None]:
-            if self._factory is not None:
-                raise HarnessError("an agent factory is already registered", code="DUPLICATE_FACTORY")
-            self._factory = factory
-            return leave
+        if self._factory is not None:
+            raise HarnessError("an agent factory is already registered", code="DUPLICATE_FACTORY")
 
         def leave() -> None:
             self._factory = None
 
-        return caller.effect(setup, "agents.set_factory")
+        disposer = caller.defer(leave, "agents.set_factory")
+        self._factory = factory
+        return disposer
 
     @owned
     async def create(self, caller: Context, options: CreateAgentOptions) -> AgentHandle:

@@ -305,10 +305,7 @@ class Driver:
         proposed = claimed if context is None else (*claimed, context)
         event = AgentPreStep(agent=self, messages=claimed, turn=turn.number, step=turn.step + 1, signal=signal)
 
-        async def enter() -> Enter | Reject:
-            return Enter(proposed)
-
-        decision = await self._loop.ctx.waterfall(event, enter)
+        decision = await self._loop.ctx.waterfall(event, lambda: Enter(proposed))
         signal.raise_if_aborted()
         if not isinstance(decision, (Enter, Reject)):
             raise TypeError(f"agent/pre-step must answer Enter or Reject, not {type(decision).__name__}")
@@ -437,10 +434,7 @@ class Driver:
             signal=turn.signal,
         )
 
-        async def give_up() -> None:
-            return None
-
-        decision = await self._loop.ctx.waterfall(event, give_up)
+        decision = await self._loop.ctx.waterfall(event, lambda: None)
         turn.signal.raise_if_aborted()
         if decision != "retry":
             raise LlmError(failure)

@@ -59,10 +59,7 @@ class RequestBuilder:
         seed = self._seed(turn.number)
         event = AgentRequest(agent=agent, turn=turn.number, step=turn.step, signal=signal)
 
-        async def proposal() -> CallConfig:
-            return seed
-
-        config = await self._loop.ctx.waterfall(event, proposal)
+        config = await self._loop.ctx.waterfall(event, lambda: seed)
         signal.raise_if_aborted()
         if not config.provider or not config.model:
             raise HarnessError(no_route(agent.id), code="NO_ROUTE")

@@ -7,6 +7,7 @@ A session is built unpublished (`prepare`), becomes live under its id (`enter`) 
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -132,7 +133,7 @@ class Sessions(Service, name="sessions"):
         self.ctx = ctx
         self._entries: dict[str, _Entry] = {}
         self._minted = 0
-        self._event_types: dict[str, int] = {}
+        self._event_types: Counter[str] = Counter()
 
     @owned
     def create(
@@ -238,21 +239,13 @@ class Sessions(Service, name="sessions"):
     def register_event_type(self, caller: Context, name: str) -> Disposer:
         """Let stored logs that hold events of this type load while the calling plugin is there."""
 
-        def setup() -> Callable[[], None]:
-            self._event_types[name] = self._event_types.get(name, 0) + 1
-
-            def undo() -> None:
-                self._event_types[name] -= 1
-                if not self._event_types[name]:
-                    del self._event_types[name]
-
-            return undo
-
-        return caller.effect(setup, f"event-type({name})")
+        disposer = caller.defer(lambda: self._event_types.subtract([name]), f"event-type({name})")
+        self._event_types[name] += 1
+        return disposer
 
     def event_types(self) -> frozenset[str]:
         """Every event type that a stored log may hold without a mark."""
-        return KNOWN_EVENT_TYPES.union(self._event_types)
+        return KNOWN_EVENT_TYPES.union(+self._event_types)
 
     def drop(self, entry: _Entry) -> None:
         """Forget an entry that has just detached."""

@@ -31,8 +31,6 @@ from .tool_events import (
     Ask,
     Blocked,
     Deny,
-    PolicyDecision,
-    ResultDecision,
     ToolsExecute,
     ToolsPostExecute,
     ToolsPreExecute,
@@ -64,14 +62,6 @@ _ABORTED = ToolResult.failure(texts.ABORTED, info={"name": "AbortError", "code":
 ABORTED_BEFORE_DISPATCH = ToolResult.failure(
     texts.ABORTED_BEFORE_DISPATCH, info={"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"}
 )
-
-
-async def _allow() -> PolicyDecision:
-    return ALLOW
-
-
-async def _accept() -> ResultDecision:
-    return ACCEPT
 
 
 class ToolExecution:
@@ -168,7 +158,7 @@ class ToolExecution:
     async def _policy(self) -> str | None:
         """Why the call must not run, or None."""
         run = self.run
-        decision = await self._host.ctx.waterfall(ToolsPreExecute(exec=run), _allow)
+        decision = await self._host.ctx.waterfall(ToolsPreExecute(exec=run), lambda: ALLOW)
         if isinstance(decision, Deny):
             return decision.reason or texts.denied(run.name)
         if isinstance(decision, Ask):
@@ -290,7 +280,7 @@ class ToolExecution:
         result = self._settled()
         before = cancel_count()
         try:
-            decision = await self._host.ctx.waterfall(ToolsPostExecute(exec=self.run, result=result), _accept)
+            decision = await self._host.ctx.waterfall(ToolsPostExecute(exec=self.run, result=result), lambda: ACCEPT)
             judged = result if decision is ACCEPT else self._judge(decision, result)
         except BaseException as error:
             self._settle_fault(error, before)

@@ -88,11 +88,6 @@ class Entry(Standing):
         return self.target.module if self.target is not None else None
 
     @property
-    def path(self) -> Path | None:
-        """The plugin's file, if the row names one by path."""
-        return self.target.path if self.target is not None else None
-
-    @property
     def is_group(self) -> bool:
         return self.row.is_group
 

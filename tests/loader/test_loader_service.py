@@ -39,7 +39,7 @@ async def test_rows_can_be_looked_up(folder: Path) -> None:
         assert loader.locate(child) == "a" and loader.locate(it.root.fiber) is None
         assert it.fiber("b").entry_id == "b"
         entry = it.entry("a")
-        assert entry.path == folder / "note.py" and entry.module is not None and entry.module.endswith(".note")
+        assert entry.target.path == folder / "note.py" and entry.module is not None and entry.module.endswith(".note")
         assert entry.plugin.__name__ == entry.module
 
 
