@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.config_values import composition, failures, one_line
-from dsh.cli.output import print_json, tell
+from dsh.cli.config_values import composition, one_line
+from dsh.cli.output import failures, print_json, tell
 
 if TYPE_CHECKING:
     from dsh.cli.differences import Difference

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dsh.cli.config_values import LayerName, composition, failures, known_layer, look
-from dsh.cli.output import fail, tell
+from dsh.cli.config_values import LayerName, composition, known_layer, look
+from dsh.cli.output import fail, failures, tell
 
 _NEW_PATCH = """\
 # Laid over {name}, last first: each item replaces keys of one of its rows, or adds rows.

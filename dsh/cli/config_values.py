@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, print_json, tell
+from dsh.cli.output import fail, failures, print_json, tell
 
 if TYPE_CHECKING:
     from dsh.interfaces.drafts import Draft, Layer, Place
@@ -199,18 +199,6 @@ def composition(file: Path | None, patch: list[Path] | None, *, own: bool = Fals
     if own and is_packaged(path):
         fail("there is no cordis.yml here; `dsh init` writes one, and the one that comes with dsh is not edited")
     return make_source(path, overlays=patch or ())
-
-
-@contextmanager
-def failures() -> Iterator[None]:
-    """Say what the loader raises, and leave with code 1."""
-    from dsh.cordis.errors import HarnessError
-
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    except HarnessError as error:
-        fail(str(error))
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

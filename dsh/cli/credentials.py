@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, print_table, read_stdin
+from dsh.cli.output import fail, guarded, print_table, read_stdin
 
 app = typer.Typer(
     rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="Keys by name; values are never printed."
@@ -50,7 +50,6 @@ def _with_credentials(work: Callable[[Any], Awaitable[Any]]) -> Any:
     import asyncio
 
     from dsh.cordis import Context
-    from dsh.cordis.errors import HarnessError
     from dsh.loader.environment import load_launch_environment
     from dsh.loader.home import resolve_home
     from dsh.settings import credentials
@@ -61,7 +60,4 @@ def _with_credentials(work: Callable[[Any], Awaitable[Any]]) -> Any:
             await root.plugin(credentials, {"watch": False})
             return await work(root["credentials"])
 
-    try:
-        return asyncio.run(run())
-    except HarnessError as error:
-        fail(str(error))
+    return guarded(lambda: asyncio.run(run()))

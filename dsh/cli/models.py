@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, paragraph, print_json, tell
+from dsh.cli.output import fail, guarded, paragraph, print_json, tell
 
 if TYPE_CHECKING:
     from dsh.interfaces.control.client import Daemon
@@ -50,7 +50,6 @@ def set_(
     file: File = None,
 ) -> None:
     """Make a route the default of every agent that names none: in your settings, live in running daemons."""
-    from dsh.cordis.errors import HarnessError
     from dsh.loader.home import resolve_home
     from dsh.settings.offline import OfflineSettings
 
@@ -59,11 +58,7 @@ def set_(
         fail(f'"{route}" is no route: write PROVIDER/MODEL, as in deepseek-official/deepseek-flash', 2)
     doubts = _doubts(provider, model, file)
     document = OfflineSettings(resolve_home())
-    try:
-        warnings = document.set(SECTION, {"provider": provider, "model": model})
-    except HarnessError as error:
-        fail(str(error), name=error.code)
-    for warning in warnings:
+    for warning in guarded(lambda: document.set(SECTION, {"provider": provider, "model": model})):
         tell(warning)
     typer.echo(f"{provider}/{model} is the default now ({document.shown})")
     for doubt in doubts:

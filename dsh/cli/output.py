@@ -6,10 +6,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, NoReturn, TypeVar
 
 import typer
+
+T = TypeVar("T")
 
 
 class CommandFailed(typer.Exit):
@@ -25,6 +28,26 @@ def fail(message: str, code: int = 1, name: str | None = None) -> NoReturn:
     """Print ``dsh: message`` on standard error and leave with ``code``; `name` is the failure's word for programs."""
     tell(message, failed=True)
     raise CommandFailed(message, code, name)
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Say in one sentence what went wrong in the block, and leave with code 1; what plugins print is no output."""
+    from dsh.cordis.errors import HarnessError
+
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except HarnessError as error:
+        fail(str(error), name=error.code)
+    except OSError as error:
+        fail(explain(error))
+
+
+def guarded(work: Callable[[], T]) -> T:
+    """What `work` returns; what goes wrong in it ends the command as in `failures`."""
+    with failures():
+        return work()
 
 
 def tell(text: str, *, failed: bool = False) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from dsh.cordis import HarnessError, resolve_plugin
+from dsh.interfaces.known_plugins import about_plugin
 from dsh.interfaces.service_graph import provided_names, service_name
 from dsh.loader import names
 from dsh.loader.include import IncludeConfig, walk_composition
@@ -25,10 +25,6 @@ from dsh.settings.keys import KeyInfo, keys_of
 
 Kind = Literal["built-in", "installed", "file"]
 """Where a plugin comes from: this package, another distribution, a file that a row names by its path."""
-
-
-_LEAD = re.compile(r"^(?:The row|Row|Plugin)? ?[a-z][a-z0-9-]*(?:, (?:the service|mounted by) [\w ]+)?: ")
-"""How many documentation texts begin: with the name that stands in front of them anyway."""
 
 
 @dataclass(slots=True)
@@ -94,8 +90,6 @@ def _built_in() -> Iterator[ListedPlugin]:
         file = module_file(module)
         if file is not None:
             about = _about(file, attribute or None)
-            about = _LEAD.sub("", about.replace("`", ""), count=1) if about else ""
-            about = about[:1].upper() + about[1:]
             yield ListedPlugin(names.PREFIX + short, "built-in", module, attribute or None, file, about)
 
 
@@ -133,14 +127,7 @@ def _about(file: str | None, attribute: str | None) -> str:
         is_body = isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if is_body and node.name == attribute and ast.get_docstring(node):  # type: ignore[attr-defined, arg-type]
             found = node  # type: ignore[assignment]
-    return first_sentence(ast.get_docstring(found) or "")
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence of a documentation text, on one line."""
-    words = " ".join(text.strip().split("\n\n")[0].split())
-    head, dot, _ = words.partition(". ")
-    return head + "." if dot else words
+    return about_plugin(ast.get_docstring(found))
 
 
 def _may_be_plugin(path: Path) -> bool:

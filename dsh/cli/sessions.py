@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import age, print_json, print_table, tell
+from dsh.cli.output import age, guarded, print_json, print_table, tell
 from dsh.cli.sessions_change import fork, rm
 from dsh.cli.sessions_files import export, import_
 from dsh.cli.sessions_search import search
-from dsh.cli.stored_sessions import AsJson, Root, Since, filtered, guarded, row_of
+from dsh.cli.stored_sessions import AsJson, Root, Since, filtered, row_of
 from dsh.cli.stored_sessions import find as find
 from dsh.cli.stored_sessions import session_root as session_root
 

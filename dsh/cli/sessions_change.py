@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsh.cli.output import CommandFailed, fail, print_json, tell
-from dsh.cli.stored_sessions import AsJson, Reference, Root, find, guarded, row_of, session_root
+from dsh.cli.output import CommandFailed, fail, guarded, print_json, tell
+from dsh.cli.stored_sessions import AsJson, Reference, Root, find, row_of, session_root
 
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession

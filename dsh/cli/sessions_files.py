@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsh.cli.output import fail, print_json, tell
-from dsh.cli.stored_sessions import AsJson, Reference, Root, find, guarded, session_root
+from dsh.cli.output import fail, guarded, print_json, tell
+from dsh.cli.stored_sessions import AsJson, Reference, Root, find, session_root
 
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession

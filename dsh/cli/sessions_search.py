@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import age, fail, print_json, tell, terminal_width
-from dsh.cli.stored_sessions import AsJson, Root, Since, filtered, guarded, session_root
+from dsh.cli.output import age, fail, guarded, print_json, tell, terminal_width
+from dsh.cli.stored_sessions import AsJson, Root, Since, filtered, session_root
 
 if TYPE_CHECKING:
     from dsh.sessions.search import FoundSession

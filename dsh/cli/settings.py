@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, print_json, print_table, tell
+from dsh.cli.output import fail, guarded, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from dsh.loader.rows import Row
@@ -21,8 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Your settings, live in running compositions.",
 )
-
-T = TypeVar("T")
 
 _WIDEST = 60
 """Characters of a value that a table shows."""
@@ -72,7 +70,7 @@ def set_(
     except YamlError as error:
         fail(f"{key}: {error.reason}")
     document = _document()
-    for warning in _guarded(lambda: document.set(key, parsed, known_only=not force)):
+    for warning in guarded(lambda: document.set(key, parsed, known_only=not force)):
         tell(warning)
     typer.echo(f"{key} = {_shown(parsed)} ({document.shown})")
 
@@ -81,7 +79,7 @@ def set_(
 def unset(key: Key) -> None:
     """Forget one value; the row's or the default answers again."""
     document = _document()
-    for warning in _guarded(lambda: document.unset(key)):
+    for warning in guarded(lambda: document.unset(key)):
         tell(warning)
 
 
@@ -104,7 +102,7 @@ def edit() -> None:
     from dsh.cli.editor import edit_text
 
     document = _document()
-    before: str | None = _guarded(document.text)
+    before: str | None = guarded(document.text)
     bases = {section: row.config for section, row in _rows().items()}
     warnings: list[str] = []
 
@@ -122,7 +120,7 @@ def edit() -> None:
         document.path.name,
         start.encode(),
         accept,
-        lambda data: _guarded(lambda: document.replace(before, data.decode("utf-8"))),
+        lambda data: guarded(lambda: document.replace(before, data.decode("utf-8"))),
     )
     for warning in warnings if saved else ():
         tell(f"warning: {warning}")
@@ -155,7 +153,7 @@ def _values() -> list[SettingValue]:
         return str(mark) if mark is not None else None
 
     bases = {section: row.config for section, row in rows.items()}
-    values: list[SettingValue] = _guarded(lambda: _document().values(bases, place))
+    values: list[SettingValue] = guarded(lambda: _document().values(bases, place))
     return [replace(each, value="***") if _looks_secret(each) else each for each in values]
 
 
@@ -198,12 +196,3 @@ def _shown(value: Any) -> str:
     from dsh.cordis.jsonio import encode_str, snapshot_json
 
     return encode_str(snapshot_json(value))
-
-
-def _guarded(work: Callable[[], T]) -> T:
-    from dsh.cordis.errors import HarnessError
-
-    try:
-        return work()
-    except HarnessError as error:
-        fail(str(error))

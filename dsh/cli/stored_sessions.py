@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,8 +14,6 @@ from dsh.cli.output import fail
 
 if TYPE_CHECKING:
     from dsh.sessions.stored import StoredSession
-
-T = TypeVar("T")
 
 Root = Annotated[str | None, typer.Option("--root", help="Session folder; $DSH_HOME/sessions by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -101,13 +99,3 @@ def moment(text: str) -> int:
         return int(datetime.fromisoformat(text.strip()).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         fail(f'--since "{text}" is neither an age such as 90m, 12h, 7d nor a date such as 2026-11-30', 2)
-
-
-def guarded(read: Callable[[], T]) -> T:
-    """What `read` returns; what is wrong with a session or a folder ends the command."""
-    from dsh.cordis.errors import HarnessError, describe_error
-
-    try:
-        return read()
-    except (OSError, HarnessError) as error:
-        fail(describe_error(error), name=error.code if isinstance(error, HarnessError) else None)

@@ -79,13 +79,15 @@ def find_plugin_named(name: str, base_dir: Path) -> KnownPlugin | None:
         spec = resolve_plugin(found)
     except (HarnessError, CordisError):
         return None
-    return KnownPlugin((name,), spec.Config, _first_sentence(found))
+    return KnownPlugin((name,), spec.Config, about_plugin(getattr(found, "__doc__", None)))
 
 
-def _first_sentence(plugin: Any) -> str:
-    text = " ".join((getattr(plugin, "__doc__", None) or "").strip().split("\n\n")[0].split())
-    text = _NAME_FIRST.sub("", text.replace("``", "`"))
-    return text[:1].upper() + text[1:]
+def about_plugin(documentation: str | None) -> str:
+    """What a plugin is for: the first sentence of its documentation, without its name in front."""
+    words = " ".join((documentation or "").strip().split("\n\n")[0].split())
+    words = _NAME_FIRST.sub("", words.replace("``", "`")).replace("`", "")
+    head, dot, _ = words.partition(". ")
+    return words[:1].upper() + (head + "." if dot else words)[1:]
 
 
 IncludePlugin = KnownPlugin(
