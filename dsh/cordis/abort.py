@@ -116,7 +116,28 @@ class AbortSignal:
         """The last listener left, or the signal fired."""
 
 
-class _AnySignal(AbortSignal):
+class _DerivedSignal(AbortSignal):
+    """A signal that sees whether it has fired when it is asked."""
+
+    __slots__ = ()
+
+    @property
+    def aborted(self) -> bool:
+        if not self._aborted:
+            self._look()
+        return self._aborted
+
+    @property
+    def reason(self) -> Any:
+        if not self._aborted:
+            self._look()
+        return self._reason
+
+    def _look(self) -> None:
+        """Fire if what it depends on says so."""
+
+
+class _AnySignal(_DerivedSignal):
     __slots__ = ("_sources", "_undos")
 
     def __init__(self, sources: tuple[AbortSignal, ...]) -> None:
@@ -124,26 +145,14 @@ class _AnySignal(AbortSignal):
         self._sources = sources
         self._undos: list[Undo] = []
 
-    @property
-    def aborted(self) -> bool:
-        if not self._aborted:
-            self._adopt()
-        return self._aborted
-
-    @property
-    def reason(self) -> Any:
-        if not self._aborted:
-            self._adopt()
-        return self._reason
-
-    def _adopt(self) -> None:
+    def _look(self) -> None:
         fired = [source for source in self._sources if source.aborted]
         if fired:
             first = min(fired, key=lambda source: source._aborted_at)
             self._fire(first.reason, first._aborted_at)
 
     def _arm(self) -> None:
-        self._undos = [source.on_abort(self._adopt) for source in self._sources]
+        self._undos = [source.on_abort(self._look) for source in self._sources]
 
     def _disarm(self) -> None:
         undos, self._undos = self._undos, []
@@ -151,7 +160,7 @@ class _AnySignal(AbortSignal):
             undo()
 
 
-class _TimeoutSignal(AbortSignal):
+class _TimeoutSignal(_DerivedSignal):
     __slots__ = ("_deadline", "_late_reason", "_loop", "_timer")
 
     def __init__(self, seconds: float, reason: Any) -> None:
@@ -161,15 +170,9 @@ class _TimeoutSignal(AbortSignal):
         self._late_reason = reason
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def aborted(self) -> bool:
-        if not self._aborted and self._loop.time() >= self._deadline:
+    def _look(self) -> None:
+        if self._loop.time() >= self._deadline:
             self._fire(self._late_reason)
-        return self._aborted
-
-    @property
-    def reason(self) -> Any:
-        return self._reason if self.aborted else None
 
     def _arm(self) -> None:
         self._timer = self._loop.call_at(self._deadline, self._fire, self._late_reason)

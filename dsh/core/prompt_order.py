@@ -15,12 +15,10 @@ if TYPE_CHECKING:
 
 def tool_order_problem(order: Sequence[str]) -> str | None:
     """What is wrong with a configured `toolOrder`, or None."""
-    seen: set[str] = set()
-    for name in order:
-        if name in seen:
-            return texts.tool_order_twice(name)
-        seen.add(name)
-    return None if texts.REST in seen else texts.TOOL_ORDER_REST
+    twice = next((name for index, name in enumerate(order) if name in order[:index]), None)
+    if twice is not None:
+        return texts.tool_order_twice(twice)
+    return None if texts.REST in order else texts.TOOL_ORDER_REST
 
 
 def order_tools(schemas: Iterable[ToolSchema], order: Sequence[str] | None, known: Collection[str]) -> list[ToolSchema]:

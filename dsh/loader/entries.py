@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import Context, Fiber, FiberState, Realm
@@ -75,7 +74,7 @@ class Entry(Standing):
     @property
     def address(self) -> str:
         """The id with those of the includes around it: `outer:inner`."""
-        return self.tree.prefix + self.row.id
+        return self.tree.source.prefix + self.row.id
 
     @property
     def name(self) -> str:
@@ -115,8 +114,8 @@ class Entry(Standing):
 
     def scope(self, ctx: Context) -> Scope:
         """What names mean in the expressions of this row."""
-        options = self.tree.loader.options
-        return Scope(options.env, options.cwd or os.getcwd(), self.tree.base_dir, ctx, options.home, options.argv)
+        options, base_dir = self.tree.loader.options, self.tree.source.base_dir
+        return Scope(options.env, options.cwd or os.getcwd(), base_dir, ctx, options.home, options.argv)
 
     def __repr__(self) -> str:
         return f"<Entry {self.address} {self.name} {self.state}>"
@@ -140,15 +139,6 @@ class Tree:
         """The last committed read."""
         self.lock = asyncio.Lock()
         self.closed = False
-
-    @property
-    def prefix(self) -> str:
-        """What the addresses of its rows begin with."""
-        return self.source.prefix
-
-    @property
-    def base_dir(self) -> Path:
-        return self.source.base_dir
 
     def walk(self) -> Iterator[Entry]:
         """All entries, those of includes below it after their include."""

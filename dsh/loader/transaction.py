@@ -247,7 +247,7 @@ def mount(entry: Entry, standing: Standing, plugin: Any) -> Fiber:
     entry.stopped = False
     entry.subtree = None
     row, inject = standing.row, dict(standing.injected)
-    fiber: Fiber = standing.base.plugin(plugin, row.config, inject=inject, entry_id=entry.tree.prefix + row.id)
+    fiber: Fiber = standing.base.plugin(plugin, row.config, inject=inject, entry_id=entry.tree.source.prefix + row.id)
     fiber.generation = entry.generation
     entry.tree.loader.adopt_fiber(entry, fiber)
     return fiber

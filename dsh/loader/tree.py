@@ -201,9 +201,9 @@ class Loader(Service, name="loader"):
             row_id = next(name for n in range(1, len(taken) + 2) if (name := f"{data.get('name')}-{n}") not in taken)
             row_id = data["id"] = str(row_id).replace(":", "-")
         if row_id in tree.entries:
-            raise LoadError([Problem(f'the id "{row_id}" is taken', row=tree.prefix + str(row_id))])
+            raise LoadError([Problem(f'the id "{row_id}" is taken', row=tree.source.prefix + str(row_id))])
         await self._operate(tree, [Operation("create", str(row_id), data, group)])
-        return tree.prefix + str(row_id)
+        return tree.source.prefix + str(row_id)
 
     async def update(
         self,

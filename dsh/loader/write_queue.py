@@ -177,7 +177,7 @@ class _OwnRows:
         """That an operation is not written."""
         keys = " and ".join(operation.row) if operation.kind == "update" else "the row"
         message = f"{keys} is not said by this file alone; what the program changed is not written and ends with dsh"
-        return Problem(message, file=self._tree.source.shown, row=self._tree.prefix + operation.id)
+        return Problem(message, file=self._tree.source.shown, row=self._tree.source.prefix + operation.id)
 
 
 def _marks(row: YamlMap, key: str) -> Iterator[Mark]:
