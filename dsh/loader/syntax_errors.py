@@ -30,14 +30,14 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
             rest = "" if at_end else f"; line {mark.line + 1} cannot be part of it"
             return f"the {opened} here is not closed: {close} is missing{rest}", start
         return f"a comma or {close} is missing here, or the text needs quotes", mark
-    inside = f" (in what begins in line {start.line + 1})" if start.line != mark.line else ""
     if "\t" in line[: mark.column + 1] and "cannot start any token" in reason:
         reason = "a tab stands here; indent with spaces, not tabs"
+    elif "mapping values are not allowed" in reason and ": " in line[: mark.column]:
+        reason = "a second ': ' stands in this line; a value that contains ': ' needs quotes"
     elif "mapping values are not allowed" in reason:
-        above = (
-            "a second ': ' stands in this line" if ": " in line[: mark.column] else "the value above ends before this"
-        )
-        reason = f"{above}; a value that contains ': ' needs quotes, and keys of one mapping the same indentation"
+        reason = f"{_indented(lines, mark.line)}; keys of one mapping begin in one column"
+    elif "could not find expected ':'" in reason:
+        return "a colon is missing behind this key: it is written key: value", start
     elif "cannot start any token" in reason and line[mark.column : mark.column + 1] in "@`%&*!|>":
         reason = "a value that begins with this character needs quotes"
     elif "alias" in reason or "alias" in context or "anchor" in context:
@@ -45,9 +45,39 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
     elif "escape" in reason:
         reason += "; within \"…\" a backslash is written \\\\, within '…' it stands for itself"
     elif "parsing a block" in context and line[: mark.column].strip():
-        reason = f"this does not belong to the value before it; put the whole value in quotes{inside}"
+        quoted = _quoted_before(text, mark.index)
+        if quoted is not None and quoted.line < mark.line:
+            quote = text[quoted.index]
+            return f"the {quote} here is not closed: {quote} is missing; line {mark.line + 1} has the next one", quoted
+        closing = line[mark.column] if line[mark.column : mark.column + 1] in ("]", "}") else ""
+        mend = "put the whole value in quotes"
+        reason = f"this {closing} closes nothing" if closing else f"this does not belong to the value before it; {mend}"
+    elif "parsing a block" in context and line.strip().startswith("-"):
+        reason = f"{_indented(lines, mark.line)}; an item of a list begins with a dash and a space, all in one column"
     elif "parsing a block" in context:
-        reason = f"this line is not indented like the lines it follows{inside}; a list item begins with a dash"
+        reason = f"{_indented(lines, mark.line)}; keys of one mapping begin in one column, items of a list with a dash"
     elif context:
         reason += f" ({context})"
     return reason, mark
+
+
+def _indented(lines: list[str], number: int) -> str:
+    """How far a line is indented, and how far the one above it that it is measured by."""
+    here, dash = lines[number], lines[number].strip().startswith("-")
+    said = [line for line in lines[:number] if line.strip() and not line.strip().startswith("#")]
+    above = next((line for line in reversed(said) if not dash or line.strip().startswith("-")), "")
+    there = len(above) - len(above.lstrip(" " if dash else " -"))
+    what = "item" if dash else "key"
+    return f"this line is indented by {len(here) - len(here.lstrip(' '))}, the {what} above it by {there}"
+
+
+def _quoted_before(text: str, index: int) -> yaml.Mark | None:
+    """Where the quoted text begins that ends in front of a position."""
+    found: yaml.ScalarToken | None = None
+    try:
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"') and token.end_mark.index <= index:
+                found = token
+    except yaml.YAMLError:
+        pass
+    return found.start_mark if found is not None and not text[found.end_mark.index : index].strip() else None

@@ -101,13 +101,15 @@ class Document:
 
     def _syntax_error(self, error: YamlError) -> DocumentError:
         place = "".join(f":{part}" for part in (error.line, error.column) if part)
-        # The parser repeats what it stumbled over; that is document text.
+        # Where the parser says what it found, that is document text; all else is in our own words.
         if "stands twice" in error.reason:
             detail = "a key stands twice"
         elif error.reason.startswith("the tag "):
             detail = "a value that begins with ! needs quotes"
+        elif "found" not in error.reason:
+            detail = error.reason
         else:
-            detail = re.split(r"['\"]", error.reason, maxsplit=1)[0].strip(" (:") or "unexpected text"
+            detail = re.split(r"['\";]", error.reason, maxsplit=1)[0].strip(" (:") or "unexpected text"
         return DocumentError(f"{self.shown}{place}: not valid YAML ({detail})", "DOCUMENT_SYNTAX")
 
     def edited(self, text: str | None, intended: Any) -> str:

@@ -178,10 +178,18 @@ def test_json_files_have_places_too() -> None:
         ("- [1,\n- id: a\n", "2:1: this cannot stand within [ ] or { }; is one above not closed?"),
         ("a: [1, 2}\n", "1:9: a comma or ] is missing here"),
         ("a: b: c\n", "1:5: a second ': ' stands in this line; a value that contains ': ' needs quotes"),
-        ("a: b\n  c: d\n", "2:4: the value above ends before this"),
+        ("a: b\n  c: d\n", "2:4: this line is indented by 2, the key above it by 0; keys of one mapping"),
         ("a: 'x' y\n", "1:8: this does not belong to the value before it; put the whole value in quotes"),
-        ("a:\n  b: 1\n c: 2\n", "3:2: this line is not indented like the lines it follows"),
-        ("- a\nb: 1\n", "2:1: this line is not indented like the lines it follows"),
+        ("a:\n  b: 1\n c: 2\n", "3:2: this line is indented by 1, the key above it by 2; keys of one mapping"),
+        ("- a\nb: 1\n", "2:1: this line is indented by 0, the key above it by 2; keys of one mapping"),
+        (
+            "- a: 1\n  b: 2\n  # c\n\n - d: 3\n",
+            "5:2: this line is indented by 1, the item above it by 0; an item of a list",
+        ),
+        ("a: [1]]\n", "1:7: this ] closes nothing"),
+        ("- a\n-b: 1\n", "2:1: this line is indented by 0, the item above it by 0; an item of a list begins"),
+        ("a: 1\nb 2\nc: 3\n", "2:1: a colon is missing behind this key"),
+        ('a: "x\nb: "y"\nc: 1\n', '1:4: the " here is not closed: " is missing; line 2 has the next one'),
     ],
 )
 def test_broken_text_is_blamed_where_it_began_with_what_to_do(text: str, says: str, pure: bool) -> None:

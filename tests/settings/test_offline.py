@@ -106,3 +106,22 @@ def test_a_document_that_its_owner_made_read_only_is_not_replaced(tmp_path: Path
         "$DSH_HOME/settings.yaml: the file is read-only; `chmod u+w $DSH_HOME/settings.yaml` ends that"
     )
     assert settings.get("agent-loop.maxParallelToolCalls") == 3 and not lock_path(settings.path).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mine: {a: 'MARK\n", "1:11: not valid YAML (the ' here is not closed: ' is missing)"),
+        ("mine:\n  a: MARK\n b: 1\n", "3:2: not valid YAML (this line is indented by 1, the key above it by 2; "),
+        ("mine: {a: MARK: b}\n", "1:15: not valid YAML ("),
+        ("mine: *MARK\n", "1:7: not valid YAML (found undefined alias)"),
+        ('mine: "\\MARK"\n', "1:8: not valid YAML (found unknown escape character)"),
+        ("mine: {MARK: 1, MARK: 2}\n", "1:17: not valid YAML (a key stands twice)"),
+    ],
+)
+def test_broken_text_is_explained_without_a_word_of_it(tmp_path: Path, text: str, said: str) -> None:
+    settings = offline.OfflineSettings(resolve_home(tmp_path))
+    settings.path.write_text(text)
+    with pytest.raises(DocumentError) as refused:
+        settings.sections()
+    assert str(refused.value).startswith(f"$DSH_HOME/settings.yaml:{said}") and "MARK" not in str(refused.value)
