@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -264,7 +265,7 @@ class Loader(Service, name="loader"):
     async def written(self) -> None:
         """Return once all changes so far are in their files. Raises what keeps one from being written."""
         for tree in list(self.trees()):
-            await self.writes.write(tree)
+            await self._run(partial(self.writes.write, tree), "write")
 
     async def reload_rows(
         self,

@@ -34,6 +34,7 @@ class WriteQueue:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._due: set[Tree] = set()
+        self._writing = asyncio.Lock()
 
     def note_stopped(self, entry: Entry) -> None:
         """The plugin of a row disposed itself."""
@@ -76,7 +77,14 @@ class WriteQueue:
             await self._write(tree)
 
     async def _write(self, tree: Tree) -> list[Operation]:
-        """Write what belongs into files; the operations that were written."""
+        """Write what belongs into files; the operations that were written.
+
+        A write that began is finished, also while dsh leaves, and one that is asked for meanwhile comes after it.
+        """
+        async with self._writing, self._loader.ctx.shield():
+            return await self._write_due(tree)
+
+    async def _write_due(self, tree: Tree) -> list[Operation]:
         source = tree.source
         self._sort(tree)
         due = [each for each in source.program if not each.stays]

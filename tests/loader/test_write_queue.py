@@ -6,12 +6,14 @@ import asyncio
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsh.loader import writeback
 from dsh.loader.events import TreeRefreshed
 from dsh.loader.hmr import mount_watcher
 from dsh.loader.writeback import WriteBackError
@@ -262,6 +264,53 @@ async def test_b13f_pending_writes_are_made_when_the_tree_is_disposed(folder: Pa
         await it.fiber("inc").dispose()
         assert text(folder, "inner.yml") == "- {id: i, name: ./note.py, label: J} # inner\n"
     assert "label: A" in text(folder)
+
+
+def slow_writes(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event, list[Any]]:
+    """Let writes wait: that one began, that they may go on, and the files that were written."""
+    began, go_on, writes = threading.Event(), threading.Event(), list[Any]()
+    edit_rows = writeback.edit_rows
+
+    def slow(path: Any, change: Any) -> list[str]:
+        began.set()
+        assert go_on.wait(20)
+        writes.append(path)
+        return edit_rows(path, change)
+
+    monkeypatch.setattr(writeback, "edit_rows", slow)
+    return began, go_on, writes
+
+
+async def test_a_write_that_began_is_finished_while_dsh_leaves_and_is_made_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on, writes = slow_writes(monkeypatch)
+    async with running(folder, ROWS) as it:
+        await it.loader.update("a", {"label": "A"})
+        await until(began.is_set)
+        leaving = asyncio.ensure_future(it.root.fiber.dispose())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not leaving.done() and not writes
+        go_on.set()
+        await leaving
+    assert "label: A" in text(folder) and len(writes) == 1
+
+
+async def test_somebody_who_waits_no_longer_for_a_write_does_not_break_it_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(folder, ROWS) as it:
+        it.loader.writes.add = lambda tree: None
+        await it.loader.update("a", {"label": "A"})
+        began, go_on, writes = slow_writes(monkeypatch)
+        waiting = asyncio.ensure_future(it.loader.written())
+        await until(began.is_set)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        go_on.set()
+        await it.loader.written()
+        assert "label: A" in text(folder) and len(writes) == 1
 
 
 async def test_b13g_a_replacement_that_fails_for_a_moment_is_tried_again_and_one_that_goes_on_is_said(
