@@ -49,6 +49,7 @@ class Dialogue:
         self._table = table
         self._left = left
         self._last_interrupt = 0.0
+        self._typed_then = ""
         self._cancelling = False
         self._leaving = False
         self._sending: list[str] = []
@@ -125,7 +126,9 @@ class Dialogue:
     async def _act(self, text: str) -> None:
         if text == INTERRUPTED:
             self._front.cancel(keep_queue=True)
-        elif text.startswith("/"):
+            return
+        self._last_interrupt = 0.0
+        if text.startswith("/"):
             await self._run_command(text.strip())
         elif text.startswith(STEER):
             await self.submit(text[len(STEER) :].strip(), steer=True, typed=text)
@@ -150,12 +153,16 @@ class Dialogue:
     # -- Ctrl-C ---------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> bool:
-        """Ctrl-C: stop the turn; twice in a moment: leave. False when it was meant for nothing of that."""
+        """Ctrl-C: stop the turn; twice in a moment, with nothing typed in between: leave.
+
+        False when it was meant for nothing of that: what is typed goes.
+        """
         under_way = bool(self._sending or self.prompt_line.unread)
-        running, again = self._front.running or under_way, self._interrupted_twice()
-        if again:
+        running = self._front.running or under_way
+        if self._interrupted_twice():
             self._left(running or self._cancelling)
             return True
+        self._typed_then = self.prompt_line.typed if running or self._works else ""
         if self._works:
             for work in self._works:
                 work.cancel()
@@ -173,7 +180,7 @@ class Dialogue:
 
     def _interrupted_twice(self) -> bool:
         now = time.monotonic()
-        twice = now - self._last_interrupt < LEAVE_SECONDS
+        twice = now - self._last_interrupt < LEAVE_SECONDS and self.prompt_line.typed == self._typed_then
         self._last_interrupt = now
         return twice
 

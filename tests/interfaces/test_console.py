@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -45,11 +44,14 @@ async def test_ctrl_c_cancels_the_turn_and_twice_leaves(place: Place) -> None:
             await server.wait_for_requests(1)
             terminal.type("\x03")
             await terminal.shows("turn ended: aborted")
-            await asyncio.sleep(2.1)  # the second Ctrl-C below must not count as a double one
+            terminal.type("a slip")
+            await terminal.shows("> a slip")
+            terminal.type("\x03")
+            await terminal.shows("press Ctrl-C again to leave")  # what was typed since tells that it is no second one
             terminal.type("still there?\r")
             await terminal.stands("Back again.\n\n>")  # nothing goes on any more
             terminal.type("\x03")
-            await terminal.shows("press Ctrl-C again to leave")
+            await terminal.stands("press Ctrl-C again to leave\n\n>")
             terminal.type("\x03")
             assert await terminal.ends() == 0
 
