@@ -24,7 +24,7 @@ class ScopeRecord:
         self.parent: ScopeRecord | None = None
         self.token = object()
         """Stands for this key's ancestry; replaced when it changes."""
-        self._children: weakref.WeakSet[ScopeRecord] | None = None
+        self._children: weakref.WeakSet[ScopeRecord] = weakref.WeakSet()
 
     def lineage(self) -> tuple[ScopeRecord, ...]:
         """The record and its ancestors, nearest first."""
@@ -38,18 +38,16 @@ class ScopeRecord:
     def link(self, parent: ScopeRecord | None) -> None:
         if parent is not None and self in parent.lineage():
             raise CordisError("SCOPE_CYCLE", "scope parent link would form a cycle")
-        if self.parent is not None and self.parent._children is not None:
+        if self.parent is not None:
             self.parent._children.discard(self)
         self.parent = parent
         if parent is not None:
-            if parent._children is None:
-                parent._children = weakref.WeakSet()
             parent._children.add(self)
         self._renew()
 
     def _renew(self) -> None:
         self.token = object()
-        for child in list(self._children or ()):
+        for child in list(self._children):
             child._renew()
 
 

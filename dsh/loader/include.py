@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from dsh.cordis import ConfigModel, Context, field, plugin
 from dsh.cordis.schema import ConfigError, ConfigIssue
 
 from .names import is_include
 from .patches import Layer
+from .resolve import path_of
 from .rows import Row
-from .sources import Source, absolute
+from .sources import Source
 
 if TYPE_CHECKING:
     from .entries import Entry, Tree
@@ -59,17 +59,11 @@ def included(config: IncludeConfig, address: str, around: Sequence[Source]) -> S
 
     Raises `ConfigError` for a file that includes itself.
     """
-    path = include_path(config, around[0].base_dir)
+    path = path_of(config.path, around[0].base_dir)
     for outer in around:
         if outer.path is not None and os.path.realpath(outer.path) == os.path.realpath(path):
             raise ConfigError([ConfigIssue(("path",), f"{outer.shown} would include itself")])
     return Source(path, initial=config.initial, prefix=address + ":", inline=inline_layers(address, config))
-
-
-def include_path(config: IncludeConfig, base_dir: Path) -> Path:
-    """The file an include row names, absolute."""
-    path = unquote(urlsplit(config.path).path) if config.path.startswith("file:") else config.path
-    return absolute(base_dir / path)
 
 
 def inline_layers(address: str, config: IncludeConfig) -> list[Layer]:

@@ -78,18 +78,16 @@ def resolve(name: str, base_dir: Path) -> Target:
         return _resolve_path(name, base_dir)
     if names.is_skipped(name):
         return Target("skipped")
-    module = names.module_of(name)
-    if module is not None:
-        module, _, attribute = module.partition(":")
-        if not _exists(module):
+    value = names.module_of(name)
+    if value is not None:
+        if not _exists(value.partition(":")[0]):
             raise ResolveError(f"the plugin {name} is known, but not built yet")
-        return Target("plugin", module, attribute or None)
-    reason = names.unavailable_reason(name)
-    if reason is not None:
+    elif (reason := names.unavailable_reason(name)) is not None:
         raise ResolveError(f"the plugin {name} is known, but not available: {reason}")
-    value = next((point.value for point in _entry_points() if point.name == name), None)
-    if value is None and _DOTTED.fullmatch(name):
-        value = name if _exists(name.partition(":")[0]) else None
+    else:
+        value = next((point.value for point in _entry_points() if point.name == name), None)
+        if value is None and _DOTTED.fullmatch(name) and _exists(name.partition(":")[0]):
+            value = name
     if value is None:
         raise _unknown(name)
     module, _, attribute = value.partition(":")
@@ -113,12 +111,13 @@ def load(target: Target) -> Any:
         raise PluginImportError(f"the module {target.module} has no {target.attribute}") from None
 
 
+def path_of(name: str, base_dir: Path) -> Path:
+    """The absolute path that a path, relative to `base_dir`, or a `file:` URL names."""
+    return Path(os.path.abspath(base_dir / (unquote(urlsplit(name).path) if name.startswith("file:") else name)))
+
+
 def _resolve_path(name: str, base_dir: Path) -> Target:
-    if name.startswith("file:"):
-        path = Path(unquote(urlsplit(name).path))
-    else:
-        path = base_dir / name
-    path = Path(os.path.abspath(path))
+    path = path_of(name, base_dir)
     file = _plugin_file(path)
     if file is None:
         if path.suffix in _SCRIPT_SUFFIXES:
