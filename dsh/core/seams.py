@@ -223,7 +223,7 @@ class AgentDefaultModel(Service, name="agentDefaultModel"):
 
 
 class Commands(Service, name="commands"):
-    """What a person can type into a console as ``/name``. Provided while a console is open."""
+    """What a person can type as ``/name``, into a console of this process or an attached one."""
 
     @abstractmethod
     def register(

@@ -80,6 +80,11 @@ class ConsoleCommands(Commands):
 
     def __init__(self, ctx: Context, table: CommandTable) -> None:
         self._table = table
+        self._own = set(table.all())
+
+    def registered(self) -> list[Command]:
+        """Every command that was registered here; not those that a console brings along."""
+        return [each for each in self._table.all() if each not in self._own]
 
     @owned
     def register(  # type: ignore[override]

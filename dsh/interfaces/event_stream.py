@@ -15,11 +15,13 @@ from dsh.cordis import ConfigModel, Context, describe_error, field
 from dsh.core.agent import Agent
 from dsh.core.agent_loop import AgentLoop
 from dsh.core.agents import Agents
+from dsh.core.seams import Commands
 from dsh.core.session_store import SessionAppended, Sessions
 from dsh.llm.message import create_user_message
 from dsh.loader.boot import AppExit, when_started
 from dsh.loader.resolve import show_path
 
+from .commands import CommandTable, ConsoleCommands
 from .outcome import Outcome, outcome_of, report, report_failure, write_event, write_result
 from .stdout import LineOutput, say
 
@@ -42,6 +44,8 @@ def apply(ctx: Context, config: Config, agents: Agents, sessions: Sessions, loop
     ctx.on("hmr/reload", reporter.applied)
     ctx.on("loader/refreshed", reporter.applied)
     ctx.on("hmr/config-update-failed", reporter.refused)
+    if ctx.get(Commands) is None:  # for the consoles of other processes
+        ctx.provide(ConsoleCommands(ctx, CommandTable()))
     ctx.spawn(lambda: _drive(ctx, config, agents, sessions, loop, reporter), name="event stream", critical=True)
 
 

@@ -14,13 +14,53 @@ from dsh.interfaces.dialogue import Dialogue
 from dsh.interfaces.front import Waiting
 from dsh.interfaces.screen import PlainScreen
 from tests.cli.kit import Place
-from tests.interfaces.control_kit import controlled
+from tests.interfaces.control_kit import Controlled, controlled
 from tests.interfaces.terminal import CTRL_D, Terminal, console
 
 SETTINGS = "- {id: settings, name: dsh-settings-file, config: {debounceMs: 20}}\n"
 HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
 BOTH = ("run", "attach")
 """The commands that open a console: on an agent of its own process, and on one of a daemon."""
+
+GREETER = '''
+"""Commands of a plugin, for whoever has a console."""
+
+import asyncio
+from pathlib import Path
+
+from dsh.cordis import Context
+from dsh.core.seams import Commands
+
+
+def apply(ctx: Context) -> None:
+    ctx.inject([Commands], add_commands)
+
+
+def add_commands(ctx: Context) -> None:
+    async def slowly(argument, screen):
+        screen.print("it starts")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            Path("ended").touch()
+
+    async def late(argument, screen):
+        screen.print("it waits")
+        while not Path("go").exists():
+            await asyncio.sleep(0.02)
+        screen.print("it is done")
+
+    def fails(argument, screen):
+        raise ValueError("it went wrong")
+
+    commands = ctx[Commands]
+    commands.register("greet", lambda who, screen: screen.print(f"hello {who}"), "greet somebody",
+                      lambda argument: ["alice", "bob"], argument="NAME")
+    commands.register("slow", slowly, "takes for ever")
+    commands.register("late", late, "waits for a file")
+    commands.register("fail", fails, "fails")
+'''
+"""A plugin with commands that end in every way."""
 
 
 @asynccontextmanager
@@ -29,9 +69,18 @@ async def opened(place: Place, command: str = "run", **size: Any) -> AsyncIterat
     async with AsyncExitStack() as stack:
         if command == "attach":
             await stack.enter_async_context(controlled(place))
-        terminal = await stack.enter_async_context(console(place, command=command, **size))
+        agent = ("main",) if command == "attach" else ()
+        terminal = await stack.enter_async_context(console(place, *agent, command=command, **size))
         await terminal.stands("\n>")
         yield terminal
+
+
+@asynccontextmanager
+async def attached(place: Place) -> AsyncIterator[tuple[Controlled, Terminal]]:
+    """A daemon, and a console on it at its prompt."""
+    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
+        await terminal.stands("\n>")
+        yield control, terminal
 
 
 async def leaves(terminal: Terminal, by: str = CTRL_D) -> None:

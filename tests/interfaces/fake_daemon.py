@@ -83,6 +83,8 @@ class FakeDaemon:
             return {"runId": self.run_id, "state": "running", "agents": [agent]}
         if path.endswith("/prompt"):
             return {"messageId": "m-1", "seq": 0}
+        if path == "/api/commands":
+            return {"commands": []}
         if path.endswith("/usage"):
             return {"turns": 0, "route": "", "routes": {}, "context": {"window": None, "used": 0}}
         if path.endswith("/events"):

@@ -11,10 +11,10 @@ import pytest
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
 from tests.cli.test_control import following
+from tests.interfaces.console_kit import BOTH, GREETER, HMR, SETTINGS, attached, leaves, opened
 from tests.interfaces.control_kit import DEMO, WAIT, begun, controlled, demo_place, go
 from tests.interfaces.terminal import ALT_ENTER, CTRL_C, UP, console
 
-HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
 CHECKPOINTS = "- {id: checkpoints, name: dsh-session-checkpoint-policy}\n"
 TWO = DEMO.replace("      - id: main\n", "      - id: main\n      - id: helper\n")
 
@@ -22,13 +22,12 @@ TWO = DEMO.replace("      - id: main\n", "      - id: main\n      - id: helper\n
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     place = demo_place(tmp_path, NO_COLOR="1")
-    place.write("cordis.yml", TWO + "- {id: settings, name: dsh-settings-file, config: {debounceMs: 20}}\n")
+    place.write("cordis.yml", TWO + SETTINGS)
     return place
 
 
 async def test_agents_are_listed_and_one_can_go_over_to_another_and_to_a_copy(place: Place) -> None:
-    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
-        await terminal.stands("\n>")
+    async with attached(place) as (control, terminal):
         terminal.type("to the first\r")
         await terminal.stands("You said: to the first")
         terminal.type("/agents\r")
@@ -49,8 +48,7 @@ async def test_agents_are_listed_and_one_can_go_over_to_another_and_to_a_copy(pl
         terminal.type("in the copy\r")
         await terminal.stands("You said: in the copy")
         assert "in the copy" not in str(await control.log())
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
 
 
 async def test_settings_configuration_rows_and_usage(place: Place) -> None:
@@ -92,13 +90,11 @@ async def test_settings_configuration_rows_and_usage(place: Place) -> None:
         await terminal.stands("deepseek-official/m  2      16     8       12      $0.010")
         terminal.type("/config llm-deepseek.models [{id: m, prices: {input: 0, cachedInput: 0, output: 0}}]\r")
         await terminal.stands("24 in, 12 out · $0 · 7 at once")
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
 
 
 async def test_what_waits_is_shown_and_can_be_taken_back(place: Place) -> None:
-    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
-        await terminal.stands("\n>")
+    async with attached(place) as (control, terminal):
         terminal.type(WAIT + "\r")
         await control.begun()
         terminal.type("one\r")
@@ -114,8 +110,31 @@ async def test_what_waits_is_shown_and_can_be_taken_back(place: Place) -> None:
         await control.idle()
         terminal.type(f"{WAIT}\r{CTRL_C}")
         await terminal.stands("turn ended: aborted")
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
+
+
+async def test_commands_of_plugins_run_in_the_daemon_and_print_here(place: Place) -> None:
+    place.write("plugins/greeter.py", GREETER)
+    plain = (place.work / "cordis.yml").read_text("utf-8") + HMR
+    place.write("cordis.yml", plain + "- {id: greeter, name: ./plugins/greeter.py}\n")
+    async with attached(place) as (control, terminal):
+        terminal.type("/greet alice\r")
+        await terminal.stands("> /greet alice\nhello alice")
+        terminal.type("/fail\r")
+        await terminal.stands("it went wrong")
+        terminal.type("/slow\r")
+        await terminal.stands("it starts")
+        assert not (place.work / "ended").exists()
+        terminal.type(CTRL_C)
+        await terminal.stands("it starts\ncancelled")
+        await terminal.until((place.work / "ended").exists, "it runs on in the daemon")
+        refused = await control.ask("POST", "/api/commands/nothing", {}, expect=404)
+        assert refused["error"]["code"] == "NO_COMMAND"
+        place.write("cordis.yml", plain)
+        await terminal.stands("config applied: greeter")
+        terminal.type("/greet bob\r")
+        await terminal.stands('there is no command "/greet"')
+        await leaves(terminal)
 
 
 async def test_without_a_terminal_commands_print_plain_lines(place: Place) -> None:
@@ -133,8 +152,7 @@ async def test_without_a_terminal_commands_print_plain_lines(place: Place) -> No
 
 async def test_edits_of_the_daemons_configuration_are_told_as_in_its_own_console(place: Place) -> None:
     place.write("cordis.yml", (place.work / "cordis.yml").read_text("utf-8") + HMR)
-    async with controlled(place), console(place, "main", command="attach") as terminal:
-        await terminal.stands("\n>")
+    async with opened(place, "attach") as terminal:
         good = (place.work / "cordis.yml").read_text("utf-8")
         place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: 1"))
         await terminal.stands("config applied: llm-demo")
@@ -146,14 +164,12 @@ async def test_edits_of_the_daemons_configuration_are_told_as_in_its_own_console
         assert terminal.picture().count("paceMs: must be") == 1
         place.write("cordis.yml", good.replace("paceMs: 0", "paceMs: 0, paceMz: 1"))
         await terminal.stands('did you mean "paceMs"?')
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
 
 
 async def test_a_killed_daemon_takes_no_draft_along_and_its_session_tells_what_was_cut_off(place: Place) -> None:
     place.write("cordis.yml", (place.work / "cordis.yml").read_text("utf-8") + CHECKPOINTS)
-    async with controlled(place) as control, console(place, "main", command="attach") as terminal:
-        await terminal.stands("\n>")
+    async with attached(place) as (control, terminal):
         terminal.type(WAIT + "\r")
         await control.begun()
         terminal.type("a draft of")
@@ -168,24 +184,18 @@ async def test_a_killed_daemon_takes_no_draft_along_and_its_session_tells_what_w
     async with console(place, main, command="resume") as terminal:
         await terminal.stands("bash: the process ended before it had a result")
         await terminal.stands("the process ended in the middle of this turn")
-        attached = await place.dsh("attach", main, stdin="/quit\n")
-        assert "bash: the process ended before it had a result" in attached.out, attached.err
+        elsewhere = await place.dsh("attach", main, stdin="/quit\n")
+        assert "bash: the process ended before it had a result" in elsewhere.out, elsewhere.err
         terminal.type(UP)
         await terminal.stands("> a draft of\n  two lines")
         terminal.type(CTRL_C)
         await terminal.gone("> a draft of")
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
 
 
-@pytest.mark.parametrize("command", ["run", "attach"])
+@pytest.mark.parametrize("command", BOTH)
 async def test_a_fork_while_a_turn_runs_is_of_all_before_that_turn(place: Place, command: str) -> None:
-    async with AsyncExitStack() as stack:
-        if command == "attach":
-            await stack.enter_async_context(controlled(place))
-        arguments = ("main",) if command == "attach" else ()
-        terminal = await stack.enter_async_context(console(place, *arguments, command=command))
-        await terminal.stands("\n>")
+    async with opened(place, command) as terminal:
         terminal.type(WAIT + "\r")
         await begun(place)
         terminal.type("/fork\r")
@@ -199,5 +209,4 @@ async def test_a_fork_while_a_turn_runs_is_of_all_before_that_turn(place: Place,
         terminal.type("in the copy\r")
         await terminal.stands("You said: in the copy")
         go(place)
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)

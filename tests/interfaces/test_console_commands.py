@@ -2,54 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
-from tests.interfaces.control_kit import DEMO, WAIT, begun, controlled, demo_place, go
-from tests.interfaces.terminal import CTRL_C, CTRL_D, UP, Terminal, console
-
-SETTINGS = "- {id: settings, name: dsh-settings-file}\n"
-HMR = "- {id: hmr, name: '@deepseek-ai/cordis-plugin-hmr', config: {debounce: 30}}\n"
-
-GREETER = '''
-"""Commands of a plugin, for whoever has a console."""
-
-import asyncio
-from pathlib import Path
-
-from dsh.cordis import Context
-from dsh.core.seams import Commands
-
-
-def apply(ctx: Context) -> None:
-    ctx.inject([Commands], add_commands)
-
-
-def add_commands(ctx: Context) -> None:
-    async def slowly(argument, screen):
-        screen.print("it starts")
-        await asyncio.Event().wait()
-
-    async def late(argument, screen):
-        screen.print("it waits")
-        while not Path("go").exists():
-            await asyncio.sleep(0.02)
-        screen.print("it is done")
-
-    def fails(argument, screen):
-        raise ValueError("it went wrong")
-
-    commands = ctx[Commands]
-    commands.register("greet", lambda who, screen: screen.print(f"hello {who}"), "greet somebody",
-                      lambda argument: ["alice", "bob"], argument="NAME")
-    commands.register("slow", slowly, "takes for ever")
-    commands.register("late", late, "waits for a file")
-    commands.register("fail", fails, "fails")
-'''
+from tests.interfaces.console_kit import BOTH, GREETER, HMR, SETTINGS, leaves, opened
+from tests.interfaces.control_kit import DEMO, WAIT, begun, demo_place, go
+from tests.interfaces.terminal import CTRL_C, CTRL_D, UP, console
 
 
 @pytest.fixture
@@ -57,11 +18,6 @@ def place(tmp_path: Path) -> Place:
     place = demo_place(tmp_path, NO_COLOR="1")
     place.write("cordis.yml", DEMO + SETTINGS + HMR)
     return place
-
-
-async def quits(terminal: Terminal) -> None:
-    terminal.type("/quit\r")
-    assert await terminal.ends() == 0
 
 
 async def test_help_lists_every_command_and_an_unknown_one_is_no_prompt(place: Place) -> None:
@@ -76,7 +32,7 @@ async def test_help_lists_every_command_and_an_unknown_one_is_no_prompt(place: P
         assert "You said" not in terminal.picture()
         terminal.type(" /usr/bin is a folder\r")
         await terminal.stands("You said: /usr/bin is a folder")
-        await quits(terminal)
+        await leaves(terminal)
 
 
 async def test_a_plugin_adds_commands_and_takes_them_with_it(place: Place) -> None:
@@ -100,17 +56,16 @@ async def test_a_plugin_adds_commands_and_takes_them_with_it(place: Place) -> No
         await terminal.stands("config applied: greeter")
         terminal.type("/greet bob\r")
         await terminal.stands('there is no command "/greet"')
-        await quits(terminal)
+        await leaves(terminal)
 
 
 async def test_a_command_and_ctrl_c_in_one_breath_run_nothing(place: Place) -> None:
     place.write("plugins/greeter.py", GREETER)
     place.write("cordis.yml", DEMO + "- {id: greeter, name: ./plugins/greeter.py}\n")
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type(f"/slow\r{CTRL_C}")
         await terminal.stands("> /slow\ncancelled")
-        await quits(terminal)
+        await leaves(terminal)
         assert "it starts" not in terminal.picture()
 
 
@@ -138,7 +93,7 @@ async def test_a_setting_is_completed_stored_and_in_force(place: Place) -> None:
         await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
         terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
         await terminal.stands("10 at once")
-        await quits(terminal)
+        await leaves(terminal)
 
 
 async def test_a_key_of_the_file_is_shown_and_edited_and_a_refused_edit_changes_nothing(place: Place) -> None:
@@ -158,7 +113,7 @@ async def test_a_key_of_the_file_is_shown_and_edited_and_a_refused_edit_changes_
         await terminal.stands("keys and passwords do not belong into a composition")
         terminal.type("/config agent-lop\r")
         await terminal.stands('no row "agent-lop"; did you mean "agent-loop"?')
-        await quits(terminal)
+        await leaves(terminal)
 
 
 async def test_rows_and_usage_are_shown(tmp_path: Path) -> None:
@@ -182,7 +137,7 @@ async def test_rows_and_usage_are_shown(tmp_path: Path) -> None:
             await terminal.stands("deepseek-official/deepseek-flash  1      8      4       6       $0.0050")
             terminal.type("/plugins agent-loop\r")
             await terminal.stands("state       active")
-            await quits(terminal)
+            await leaves(terminal)
 
 
 async def test_what_waits_can_be_listed_dropped_and_taken_back(place: Place) -> None:
@@ -207,7 +162,7 @@ async def test_what_waits_can_be_listed_dropped_and_taken_back(place: Place) -> 
         await terminal.stands("You said: two")
         await terminal.stands("You said: three and more")
         assert "You said: one" not in terminal.picture()
-        await quits(terminal)
+        await leaves(terminal)
 
 
 async def test_a_fork_is_another_agent_that_one_can_come_back_from(place: Place) -> None:
@@ -227,7 +182,7 @@ async def test_a_fork_is_another_agent_that_one_can_come_back_from(place: Place)
         await terminal.until(lambda: terminal.visible()[-1].startswith("main") or "\nmain ·" in terminal.picture(), "?")
         terminal.type("in the old one\r")
         await terminal.stands("You said: in the old one")
-        await quits(terminal)
+        await leaves(terminal)
 
 
 async def test_what_a_command_prints_after_ctrl_d_is_not_lost(place: Place) -> None:
@@ -244,26 +199,19 @@ async def test_what_a_command_prints_after_ctrl_d_is_not_lost(place: Place) -> N
 
 
 async def test_config_shows_what_runs_also_while_its_file_is_broken(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.shows("\n>")
+    async with opened(place) as terminal:
         place.write("cordis.yml", "- {id: half\n")
         terminal.type("/config default-model.provider\r")
         await terminal.stands("\ndemo\n")
-        await quits(terminal)
+        await leaves(terminal)
 
 
-@pytest.mark.parametrize("command", ["run", "attach"])
+@pytest.mark.parametrize("command", BOTH)
 async def test_config_refuses_a_key_that_the_plugin_does_not_know(place: Place, command: str) -> None:
     before = (place.work / "cordis.yml").read_text("utf-8")
-    async with AsyncExitStack() as stack:
-        if command == "attach":
-            await stack.enter_async_context(controlled(place))
-        arguments = ("main",) if command == "attach" else ()
-        terminal = await stack.enter_async_context(console(place, *arguments, command=command))
-        await terminal.stands("\n>")
+    async with opened(place, command) as terminal:
         terminal.type("/config agent-loop.maxParallelToolCals 3\r")
         await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
         assert "maxParallelToolCals = 3" not in terminal.screen()
     assert (place.work / "cordis.yml").read_text("utf-8") == before

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.kit import Place
+from tests.interfaces.console_kit import leaves, opened
 from tests.interfaces.control_kit import WAIT, begun, demo_place, go
-from tests.interfaces.terminal import Terminal, console
+from tests.interfaces.terminal import Terminal
 
 
 @pytest.fixture
@@ -21,8 +22,7 @@ def place(tmp_path: Path) -> Place:
 @asynccontextmanager
 async def waiting_turn(place: Place) -> AsyncIterator[Terminal]:
     """A console whose agent is in the turn of `WAIT`."""
-    async with console(place) as terminal:
-        await terminal.shows("\n>")
+    async with opened(place) as terminal:
         terminal.type(WAIT + "\r")
         await begun(place)
         yield terminal
@@ -40,13 +40,11 @@ async def test_lines_typed_during_a_turn_become_the_next_prompts_or_steer_it(pla
         await terminal.shows("You said: a prompt for later")
         terminal.type("ped\r")
         await terminal.shows("You said: still being typed")
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
 
 
 async def test_a_prompt_from_elsewhere_is_shown_and_typed_ones_are_shown_once(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.shows("\n>")
+    async with opened(place) as terminal:
         assert (await place.dsh("send", "main", "from elsewhere", "--wait")).code == 0
         await terminal.shows("> from elsewhere")
         terminal.type("typed here\r")
@@ -66,8 +64,7 @@ async def test_cancelling_keeps_the_typed_line_and_what_waits(place: Place) -> N
         terminal.type(" and whole\r")
         await terminal.shows("You said: waiting")
         await terminal.shows("You said: half and whole")
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)
 
 
 async def test_twice_ctrl_c_in_a_turn_leaves_with_130(place: Place) -> None:
@@ -87,5 +84,4 @@ async def test_cancel_as_a_command_drops_what_waits(place: Place) -> None:
         terminal.type("afterwards\r")
         await terminal.shows("You said: afterwards")
         assert "You said: never" not in terminal.screen()
-        terminal.type("/quit\r")
-        assert await terminal.ends() == 0
+        await leaves(terminal)

@@ -12,8 +12,9 @@ import pytest
 from dsh.sessions.log_file import read_log
 from dsh.sessions.stored import list_stored
 from tests.cli.kit import PYTHON, Place
+from tests.interfaces.console_kit import BOTH, leaves, opened
 from tests.interfaces.control_kit import WAIT, begun, controlled, demo_place, go
-from tests.interfaces.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, UP, Terminal, console, on_terminal
+from tests.interfaces.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, UP, console, on_terminal
 
 
 @pytest.fixture
@@ -31,11 +32,6 @@ def prompts(place: Place) -> list[str]:
     return found
 
 
-async def leaves(terminal: Terminal) -> None:
-    terminal.type(CTRL_D)
-    assert await terminal.ends() == 0
-
-
 async def test_keys_typed_before_there_is_a_prompt_are_acted_on(place: Place) -> None:
     async with console(place) as terminal:
         terminal.type("the first\rthe seco")
@@ -51,8 +47,7 @@ async def test_keys_typed_before_there_is_a_prompt_are_acted_on(place: Place) ->
 
 async def test_enter_and_ctrl_c_in_one_breath_cancel_the_turn_that_enter_began(place: Place) -> None:
     """What no step has taken up then still waits, as after any cancel that drops nothing."""
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type(f"{WAIT}\r{CTRL_C}")
         await terminal.stands("turn ended: aborted")
         await terminal.stands("waits: call bash")
@@ -65,8 +60,7 @@ async def test_enter_and_ctrl_c_in_one_breath_cancel_the_turn_that_enter_began(p
 
 
 async def test_more_lines_are_written_before_they_are_sent_as_one_prompt(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type(f"one{ALT_ENTER}two{CTRL_J}three")
         await terminal.stands("> one\n  two\n  three")
         terminal.type("\r")
@@ -76,8 +70,7 @@ async def test_more_lines_are_written_before_they_are_sent_as_one_prompt(place: 
 
 
 async def test_a_pasted_text_is_only_text(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.paste("first\r\nsecond\x03\x04\x1b[2Jthird\nfourth\t@")
         await terminal.stands("fourth")
         assert terminal.process.returncode is None and "You said" not in terminal.picture()
@@ -88,8 +81,7 @@ async def test_a_pasted_text_is_only_text(place: Place) -> None:
 
 
 async def test_control_characters_that_are_typed_are_sent_to_nobody(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type("one\x1atwo\x11\x07three\r")  # Ctrl-Z: no shell waits behind this console
         await terminal.stands("You said: onetwothree")
         await leaves(terminal)
@@ -122,16 +114,11 @@ async def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(place: Place,
 
 
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["run", "attach"])
+@pytest.mark.parametrize("command", BOTH)
 async def test_a_signal_that_ends_the_console_leaves_the_terminal_as_it_was(
     place: Place, number: signal.Signals, command: str
 ) -> None:
-    async with AsyncExitStack() as stack:
-        if command == "attach":
-            await stack.enter_async_context(controlled(place))
-        arguments = ("main",) if command == "attach" else ()
-        terminal = await stack.enter_async_context(console(place, *arguments, command=command))
-        await terminal.stands("\n>")
+    async with opened(place, command) as terminal:
         terminal.type("a draft")
         await terminal.stands("> a draft")
         terminal.process.send_signal(number)
@@ -141,8 +128,7 @@ async def test_a_signal_that_ends_the_console_leaves_the_terminal_as_it_was(
 
 async def test_a_large_paste_is_taken_whole(place: Place) -> None:
     text = "\n".join(f"line {number} of a log" for number in range(4000))
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         await terminal.feed(f"\x1b[200~{text}\x1b[201~")
         await terminal.stands("line 3999")
         terminal.type("\r")
@@ -152,8 +138,7 @@ async def test_a_large_paste_is_taken_whole(place: Place) -> None:
 
 
 async def test_what_was_typed_is_found_again_in_the_next_console(place: Place) -> None:
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         for text in ("keep this", " and not this", "keep this", "two\x1b\rlines"):
             terminal.type(f"{text}\r")
         await terminal.stands("You said: two")
@@ -161,8 +146,7 @@ async def test_what_was_typed_is_found_again_in_the_next_console(place: Place) -
     path = place.home / "history"
     assert path.stat().st_mode & 0o777 == 0o600
     assert [json.loads(line) for line in path.read_text("utf-8").split("\n") if line] == ["keep this", "two\nlines"]
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type(UP)
         await terminal.stands("> two\n  lines")
         terminal.type(UP + UP)
@@ -182,8 +166,7 @@ async def test_files_are_completed_by_any_part_of_their_path(place: Place) -> No
     place.write("src/deep/down/settings_store.py", "")
     place.write("node_modules/settings_store.py", "")
     place.write("ünïcode name.txt", "")
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type("look at @setst")
         await terminal.stands("\n src/deep/down/settings_store.py")
         assert "node_modules" not in terminal.picture()
@@ -216,8 +199,7 @@ async def test_a_terminal_that_cannot_draw_gets_plain_lines(place: Place) -> Non
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 12), (5, 20), (60, 300)])
 async def test_windows_of_any_size_show_the_prompt(place: Place, rows: int, columns: int) -> None:
-    async with console(place, rows=rows, columns=columns) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place, rows=rows, columns=columns) as terminal:
         terminal.type(WAIT + "\r")
         await begun(place)
         terminal.type("later\r")
@@ -234,8 +216,7 @@ async def test_windows_of_any_size_show_the_prompt(place: Place, rows: int, colu
 
 async def test_a_locale_without_utf_8_shows_what_it_can(place: Place) -> None:
     place.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"}
-    async with console(place) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place) as terminal:
         terminal.type("plain\r")
         await terminal.stands("You said: plain")
         await leaves(terminal)
@@ -245,8 +226,7 @@ async def test_a_locale_without_utf_8_shows_what_it_can(place: Place) -> None:
 async def test_a_narrower_window_keeps_what_is_finished_and_draws_what_goes_on_once(
     place: Place, reflows: bool
 ) -> None:
-    async with console(place, columns=100, reflows=reflows) as terminal:
-        await terminal.stands("\n>")
+    async with opened(place, columns=100, reflows=reflows) as terminal:
         terminal.type("a first prompt\r")
         await terminal.stands("You said: a first prompt")
         terminal.type(WAIT + "\r")

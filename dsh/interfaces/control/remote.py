@@ -6,11 +6,9 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import httpx
 
 from dsh.llm.prices import Prices
 
@@ -21,23 +19,19 @@ from ..screen import PlainScreen
 from ..terminal_lines import can_draw, typed_lines
 from ..terminal_text import printable
 from .client import (
-    ANSWER_SECONDS,
-    REQUEST_SECONDS,
     STREAM_LIMITS,
     ControlError,
     DaemonGoneError,
-    FrameParser,
     NoAnswerError,
     Target,
-    explained,
-    refusal,
     show_path,
     still_there,
 )
 from .following import Progress
+from .link import Link
+from .remote_commands import RemoteCommands
 from .remote_process import EVENT_PAGE, RemoteProcess
-from .run_folder import Entry, working_folder
-from .silence import Silence
+from .run_folder import working_folder
 
 if TYPE_CHECKING:
     from ..spending import Rates, Spending
@@ -67,17 +61,17 @@ class RemoteConsole:
         self._rates: Rates = {}
         self._progress = Progress(target.session_id, -1)
         self._jobs: set[asyncio.Task[None]] = set()
-        self._entry = target.daemon.entry
-        self._http = _client(self._entry)
+        self._link = Link(target.daemon.entry, self._fell_silent, self._speaks_again)
         self._talking: asyncio.Task[None] | None = None
         self._stream: asyncio.Task[bool] | None = None
         self._stays = asyncio.Event()
         self._stays.set()
-        self._silence = Silence(self._probe, self._fell_silent, self._speaks_again)
         self._unsettled: tuple[str | None, list[str]] = None, []
-        home = Path(self._entry.path).parent.parent
-        self._process = RemoteProcess(self._request, home)
-        self._dialogue = Dialogue(self, CommandTable(), home, self._leave)
+        home = Path(target.daemon.entry.path).parent.parent
+        self._process = RemoteProcess(self._link.request, home)
+        table = CommandTable()
+        self._dialogue = Dialogue(self, table, home, self._leave)
+        self._commands = RemoteCommands(self._link, table)
         self._dialogue.prompt_line.typed_ahead = typed_ahead
         self._terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._draws = can_draw()
@@ -91,6 +85,7 @@ class RemoteConsole:
             transcript.follow(self._target.name, cap=lambda: self._cap)
             transcript.note(f"attached to {self._target.name}, session {self._target.session_id}; /help for commands")
             self._progress.after = await self._past()
+            await self._commands.learn()
             watching = asyncio.create_task(self._watch(), name="attach: events")
             self._talking = talking = asyncio.create_task(self._talk(), name="attach: input")
             leaving = asyncio.create_task(self._leave_a_silent_one(talking), name="attach: leaving")
@@ -110,8 +105,7 @@ class RemoteConsole:
                 job.cancel()
             done = await asyncio.gather(watching, talking, *self._jobs, return_exceptions=True)
         finally:
-            await self._silence.close()
-            await self._http.aclose()
+            await self._link.close()
         for error in done:
             if isinstance(error, Exception) and not isinstance(error, DaemonGoneError | NoAnswerError):
                 raise error
@@ -120,7 +114,7 @@ class RemoteConsole:
     def _said_at_the_end(self) -> int:
         """How it ended, and whatever was typed and has not come to anything; the exit code."""
         acting, unread = self._unsettled
-        name, silent = self._target.daemon.name, self._silence.silent
+        name, silent = self._target.daemon.name, self._link.silence.silent
         lines = []
         if self._over is not None:
             lines.append(f"dsh: {self._over}")
@@ -158,13 +152,9 @@ class RemoteConsole:
     async def _while_it_answers(self, tasks: set[asyncio.Task[None]]) -> None:
         """Wait for the end of tasks, or for the moment at which the daemon does not answer."""
         while tasks and (await asyncio.wait(tasks, timeout=LEAVE_SECONDS))[1]:
-            if self._silence.silent or not await self._silence.answers():
-                self._silence.silent = True
+            if self._link.silence.silent or not await self._link.silence.answers():
+                self._link.silence.silent = True
                 return
-
-    async def _probe(self) -> None:
-        with explained(self._entry):
-            await self._http.get("/api/status")
 
     def _fell_silent(self) -> None:
         text = f"{self._target.daemon.name} does not answer; waiting for it"
@@ -267,39 +257,32 @@ class RemoteConsole:
             except ControlError as error:
                 self._over = str(error)
                 return
-            entry = await asyncio.to_thread(still_there, self._entry)
+            entry = await asyncio.to_thread(still_there, self._link.entry)
             if entry is None:
                 self._over = f"{name} ended; {self._remedy()}"
                 return
-            if entry != self._entry:
-                self._entry, old, self._http = entry, self._http, _client(entry)
-                await old.aclose()
+            if entry != self._link.entry:
+                await self._link.move(entry)
+                self._start(self._commands.learn())
 
     def _remedy(self) -> str:
         """What to do about a daemon that ended."""
-        config = self._entry.config
+        config = self._link.entry.config
         again = f", `dsh run {show_path(config)}` starts it again" if config else ""
         return f"`dsh resume {self._target.session_id}` goes on with the session{again}"
 
     async def _subscribe(self) -> bool:
         """Show what comes after the last event seen; True when the daemon dropped us because too much was waiting."""
-        parser = FrameParser()
         query = {**self._progress.query(), "host": "true"}
-        with explained(self._entry):
-            async with self._http.stream("GET", "/api/stream", params=query, timeout=STREAM_LIMITS) as response:
-                if response.is_error:
-                    await response.aread()
-                    raise refusal(response)
-                async for data in response.aiter_raw():
-                    for frame in parser.feed(data):
-                        if not self._progress.take(frame):
-                            return True
-                        self._frame(frame)
+        async with aclosing(self._link.frames("GET", "/api/stream", params=query, timeout=STREAM_LIMITS)) as frames:
+            async for frame in frames:
+                if not self._progress.take(frame):
+                    return True
+                self._frame(frame)
         return False
 
     def _frame(self, frame: dict[str, Any]) -> None:
         kind, transcript = frame["type"], self._dialogue.transcript
-        self._silence.heard()
         if kind == "session/event":
             event = frame["event"]
             transcript.event(event["type"], event["data"])
@@ -324,8 +307,10 @@ class RemoteConsole:
         elif kind == "host/config-applied":
             transcript.config_applied(frame["rows"])
             self._start(self._look_again())
+            self._start(self._commands.learn())
         elif kind == "host/code-reloaded":
             transcript.code_reloaded(frame["rows"])
+            self._start(self._commands.learn())
         elif kind == "host/warning":
             transcript.note(f"daemon: {frame['message']}", "33")
 
@@ -437,20 +422,4 @@ class RemoteConsole:
 
     async def _ask(self, method: str, rest: str, body: Any = None) -> Any:
         """Ask about the session."""
-        return await self._request(method, self._path + rest, body)
-
-    async def _request(self, method: str, path: str, body: Any = None) -> Any:
-        with explained(self._entry), self._silence.asking():
-            response = await self._http.request(method, path, json=body)
-        if response.is_error:
-            raise refusal(response)
-        try:
-            return response.json()
-        except ValueError:
-            raise ControlError(f"{self._target.daemon.name} answered with something that is no JSON") from None
-
-
-def _client(entry: Entry) -> httpx.AsyncClient:
-    transport = httpx.AsyncHTTPTransport(uds=entry.socket, verify=False)
-    limits = httpx.Timeout(REQUEST_SECONDS, connect=ANSWER_SECONDS)
-    return httpx.AsyncClient(transport=transport, base_url="http://dsh", timeout=limits, trust_env=False)
+        return await self._link.request(method, self._path + rest, body)

@@ -17,7 +17,7 @@ from dsh.core.seams import SessionPersistence
 from dsh.core.session_store import Sessions
 from dsh.loader.boot import when_started
 
-from . import host_api, live_api, session_api
+from . import command_api, host_api, live_api, session_api
 from .feed import Feed
 from .messages import Answer, ApiError, Request
 
@@ -79,6 +79,8 @@ ROUTES: Final = (
     Route("GET", "/api/config/keys", host_api.config_keys),
     Route("PATCH", "/api/config", host_api.change_config),
     Route("POST", "/api/respond", host_api.respond),
+    Route("GET", "/api/commands", command_api.listing),
+    Route("POST", "/api/commands/{name}", command_api.run),
     Route("GET", "/api/sessions", session_api.listing, ("limit", "cwd", "q", "cursor")),
     Route("POST", "/api/sessions", session_api.create),
     Route("GET", "/api/sessions/{id}", session_api.show),
