@@ -191,7 +191,7 @@ class Transcript:
                 self._streamed = False
                 self._wait.ask(self._clock())
             case "turn/start":
-                if self._screen.live and self._ink.style.enabled:
+                if self._screen.live:
                     markdown.preload()
             case "tool/call":
                 self._call(data["callId"], data["name"], data["arguments"])

@@ -29,6 +29,9 @@ TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:[34][0-9]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+"""A sequence that gives text a colour."""
+
 SECONDS = 30.0
 """How long something may take to appear: a bound against hangs, not a measurement."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from dsh.cli.logs import TextFormatter
 from dsh.cli.output import CommandFailed, fail, print_table
 from dsh.interfaces.stdout import say
-from dsh.interfaces.terminal_text import spelled, visible
+from dsh.interfaces.terminal_text import Style, spelled, visible
 
 EVIL = "over\x1b]0;owned\x07loaded\x9b31m\u202e"
 HIDDEN = ("\x1b", "\x07", "\x9b", "\u202e", "\0")
@@ -48,3 +49,31 @@ def test_names_in_a_table_keep_what_is_hidden_in_them_as_escapes(capsys: pytest.
 )
 def test_what_others_wrote_acts_on_nothing_and_is_seen(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("31", ""),
+        ("1", "1"),
+        ("1;31", "1"),
+        ("94;49", ""),
+        ("38;5;208;4", "4"),
+        ("38;2;1;2;3", ""),
+        ("2;48;5;1;7", "2;7"),
+    ],
+)
+def test_no_color_takes_colours_and_nothing_else(monkeypatch: pytest.MonkeyPatch, code: str, kept: str) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    style, coloured = Style(_Terminal()), f"\x1b[{code}mx\x1b[0m"
+    assert style(code, "x") == (f"\x1b[{kept}mx\x1b[0m" if kept else "x")
+    assert style.fitted(coloured) == (f"\x1b[{kept}m" if kept else "") + "x\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "")
+    assert Style(_Terminal()).fitted(coloured) == coloured == Style(_Terminal())(code, "x")
+    assert Style(io.StringIO()).fitted(coloured) == "x" == Style(io.StringIO())(code, "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ..terminal_text import visible
@@ -16,10 +15,6 @@ LIVE_ROWS: Final = 8
 
 LIVE_MARKDOWN: Final = 2000
 """Characters up to which the rest is rendered again for each picture."""
-
-
-_TABLE: Final = re.compile(r"^.*\|.*\n *\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *$", re.M)
-"""The head of a table, and the line below that."""
 
 
 class Answer:
@@ -53,8 +48,8 @@ class Answer:
         rest = self._blocks.rest
         if not rest:
             return []
-        if self._ink.style.enabled and not self._blocks.in_code and len(rest) <= LIVE_MARKDOWN and markdown.is_loaded():
-            rows = markdown.rendered(rest, width, self._ink.glyphs).split("\n")[-LIVE_ROWS:]
+        if not self._blocks.in_code and len(rest) <= LIVE_MARKDOWN and markdown.is_loaded():
+            rows = self._rendered(rest, width).split("\n")[-LIVE_ROWS:]
             if all(cells(markdown.unstyled(row)) <= width for row in rows):
                 return rows
         return wrapped(rest, width)[-LIVE_ROWS:]
@@ -74,16 +69,18 @@ class Answer:
             self._language = block.text.strip().lstrip("`~").strip().split(" ", 1)[0]
             self._code.clear()
             return self._ink(DIM, block.text)
-        if not self._ink.style.enabled:
-            if block.kind == "text" and _TABLE.search(block.text):  # hard to read as it is written
-                return markdown.unstyled(markdown.rendered(block.text, width, self._ink.glyphs))
-            return block.text
         if block.kind != "code":
-            return markdown.rendered(block.text, width, self._ink.glyphs)
+            return self._rendered(block.text, width)
         lines = block.text.split("\n")
-        shown = markdown.highlighted(self._code, lines, self._language) if self._language else lines
+        if not self._language or not (self._ink.style.enabled and self._ink.style.colours):
+            return block.text
+        shown = markdown.highlighted(self._code, lines, self._language)
         self._code = [*self._code, *lines][-markdown.CODE_MEMORY :]
         return "\n".join(shown)
+
+    def _rendered(self, source: str, width: int) -> str:
+        style = self._ink.style
+        return style.fitted(markdown.rendered(source, width, self._ink.glyphs, style.enabled and style.colours))
 
 
 _TOGETHER: Final = {("item", "item"), ("open", "code"), ("code", "code"), ("code", "close"), ("open", "close")}

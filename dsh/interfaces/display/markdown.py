@@ -1,7 +1,6 @@
 """Blocks of markdown as text for a terminal, made by rich; code highlighted in the terminal's own colours.
 
-rich is imported with the first block, or before that by `preload`. Without styles markdown is shown as it was written,
-except for tables: that is what it is made for.
+rich is imported with the first block, or before that by `preload`.
 """
 
 from __future__ import annotations
@@ -44,10 +43,13 @@ def is_loaded() -> bool:
     return getattr(sys.modules.get(_MODULE), "Markdown", None) is not None
 
 
-def rendered(source: str, width: int, glyphs: Glyphs) -> str:
-    """A block of markdown with ANSI styles; rows of at most ``width`` cells as rich counts them."""
+def rendered(source: str, width: int, glyphs: Glyphs, colours: bool = True) -> str:
+    """A block of markdown with ANSI styles; rows of at most ``width`` cells as rich counts them.
+
+    ``colours``: whether they will be seen; what colour alone would tell is told by signs otherwise.
+    """
     console, make = _tools()
-    text = _printed(console, make(source), min(width, MOST_CELLS))
+    text = _printed(console, make(source, ticks=not colours), min(width, MOST_CELLS))
     return text if glyphs.ellipsis == "…" else text.translate(_PLAIN_SIGNS)
 
 
@@ -103,10 +105,10 @@ def _tools() -> tuple[Console, Any]:
     class Source(markdown.Markdown):
         elements = {**markdown.Markdown.elements, "heading_open": LeftHeading}
 
-        def __init__(self, source: str) -> None:
+        def __init__(self, source: str, ticks: bool) -> None:
             super().__init__("", code_theme="ansi_dark", hyperlinks=False)
             self.parsed = parser.parse(source)
-            _clean(self.parsed)
+            _clean(self.parsed, ticks)
 
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
     styles = {
@@ -136,8 +138,11 @@ def _tools() -> tuple[Console, Any]:
     return console, Source
 
 
-def _clean(tokens: Iterable[Token]) -> None:
-    """Keep line ends as they are written, images where they stand, and nothing hidden that was spelt as an entity."""
+def _clean(tokens: Iterable[Token], ticks: bool) -> None:
+    """Keep line ends as they are written, images where they stand, and nothing hidden that was spelt as an entity.
+
+    ticks: keep the signs around code within a line, too.
+    """
     for token in tokens:
         if token.type == "softbreak":
             token.type = "hardbreak"
@@ -146,4 +151,6 @@ def _clean(tokens: Iterable[Token]) -> None:
             token.content = f"{token.content} ({token.attrs.get('src')})"
         if token.content:
             token.content = visible(token.content)
-        _clean(token.children or ())
+        if ticks and token.type == "code_inline":
+            token.content = f"{token.markup}{token.content}{token.markup}"
+        _clean(token.children or (), ticks)

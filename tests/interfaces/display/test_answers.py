@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from dsh.interfaces.display import markdown
 from dsh.interfaces.display.glyphs import ASCII, UNICODE
-from dsh.interfaces.display.markdown_blocks import LONGEST
+from dsh.interfaces.display.markdown_blocks import LONGEST, MarkdownBlocks
 from tests.interfaces.display.kit import Session, plain
+from tests.interfaces.terminal import COLOUR
 
 ANSWER = """\
 # Plan
@@ -84,11 +85,11 @@ def test_what_is_complete_stands_above_and_only_the_rest_in_the_live_region() ->
     session.says("\n\nSecond")
     assert (session.text, session.live()) == ("First paragraph.\nstill the first", "Second")
     session.says(" one\n- an item\n- another\n")
-    assert session.text.endswith("first\n\nSecond one\n\n- an item")
-    assert session.live() == "- another"
+    assert session.text.endswith("first\n\nSecond one\n\n • an item")
+    assert session.live() == " • another"
     session.chunk("block-end")
     assert session.live() == ""
-    assert session.text.endswith("- an item\n- another")
+    assert session.text.endswith(" • an item\n • another")
 
 
 def test_code_appears_while_it_is_written() -> None:
@@ -112,14 +113,13 @@ def test_the_rest_is_rendered_too_so_that_nothing_jumps_when_it_is_complete() ->
 @given(st.lists(LINES.filter(lambda line: line != "|---|---|"), max_size=14), st.data())
 def test_however_it_is_cut_into_pieces_no_line_is_lost_or_printed_twice(lines: list[str], data: st.DataObject) -> None:
     source = "\n".join(lines)
-    session = Session()
-    rest = source
+    blocks, rest, found = MarkdownBlocks(), source, []
     while rest:
         size = data.draw(st.integers(1, len(rest)))
-        session.says(rest[:size])
+        found += blocks.feed(rest[:size])
         rest = rest[size:]
-    session.chunk("block-end")
-    shown = [line for line in session.text.split("\n") if line.strip()]
+    found += blocks.finish()
+    shown = [line for block in found for line in block.text.split("\n") if line.strip()]
     assert shown == [line for line in lines if line.strip()]
 
 
@@ -142,18 +142,17 @@ def test_markup_that_hides_text_does_not() -> None:
         assert text in session.text
 
 
-def test_without_colours_markdown_is_shown_as_it_was_written() -> None:
-    session = Session()
-    session.says("# Title\n\n**bold** and `code`\n\na | b\n")
+def test_without_colours_markdown_is_laid_out_with_bold_text_and_signs_for_code() -> None:
+    session = Session(colour=True)
+    session.screen.style.colours = False
+    session.says("# Title\n\n**bold** and `code`\n- one\n\n| name | size |\n|:-----|----:|\n| 苹果 | 3 |\n\n")
+    session.says("```python\nif x:\n```\n")
     session.chunk("block-end")
-    assert session.text == "# Title\n\n**bold** and `code`\n\na | b"
-
-
-def test_tables_are_laid_out_without_colours_too() -> None:
-    session = Session()
-    session.says("| name | size |\n|:-----|----:|\n| a | 12 |\n| 苹果 | 3 |\n\nso")
-    session.chunk("block-end")
-    assert "\n".join(session.screen.printed) == " name  size\n ──────────\n a       12\n 苹果     3\n\nso"
+    printed = "\n".join(session.screen.printed)
+    assert session.text == (
+        "Title\n\nbold and `code`\n\n • one\n\n name  size\n ──────────\n 苹果     3\n\n```python\nif x:\n```"
+    )
+    assert "\x1b[1mbold\x1b[0m" in printed and not COLOUR.search(printed)
 
 
 def test_a_terminal_of_another_encoding_gets_signs_that_it_has() -> None:
@@ -191,7 +190,7 @@ def test_an_answer_of_which_no_pieces_were_heard_is_shown_from_its_message() -> 
     session = Session()
     blocks = [{"type": "reasoning", "text": "hm hm"}, {"type": "text", "text": "All of *it*."}]
     session.event("assistant/message", message={"content": blocks})
-    assert session.text == "∴ thought, 2 words\n\nAll of *it*."
+    assert session.text == "∴ thought, 2 words\n\nAll of it."
     session.says("Once.")
     session.event("assistant/message", message={"content": [{"type": "text", "text": "Once."}]})
     assert session.text.count("Once.") == 1
