@@ -6,11 +6,13 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .effects import Disposer
 from .errors import CordisError, InvariantError
 from .events import Event, EventInfo, Mode
+from .records import identity_struct
 from .scopes import ScopeRecord, record_of
 from .waiting import Latch
 
@@ -65,19 +67,17 @@ class Listener:
             self.ctx.spawn(self.fn, event, name=f"listener of {event.__event__.name if event.__event__ else '?'}")
 
 
+@identity_struct
 class Mailbox:
     """The queue of an async listener of an Emit event: one invocation at a time, in order, in one task."""
 
-    __slots__ = ("_busy", "_closed", "_listener", "_name", "_owned", "_queue", "_wake")
-
-    def __init__(self, listener: Listener, name: str) -> None:
-        self._listener = listener
-        self._name = name
-        self._queue: deque[Event] = deque()
-        self._wake = Latch()
-        self._owned: OwnedTask | None = None
-        self._busy = False
-        self._closed = False
+    _listener: Listener
+    _name: str
+    _queue: deque[Event] = field(default_factory=deque)
+    _wake: Latch = field(default_factory=Latch)
+    _owned: OwnedTask | None = None
+    _busy: bool = False
+    _closed: bool = False
 
     def post(self, event: Event) -> None:
         if self._closed:  # removed by somebody who was told before it

@@ -185,9 +185,6 @@ def json_equal(a: Any, b: Any) -> bool:
     return True
 
 
-# --- freezing -------------------------------------------------------------------------------------------------------
-
-
 def _freeze_root(value: Any) -> Any:
     try:
         return _freeze(value, _FAST_DEPTH)
@@ -326,9 +323,6 @@ def _scalar(value: Any) -> Any:
 
 def _short(number: int) -> str:
     return str(number) if number.bit_length() < 256 else f"of {number.bit_length()} bits"
-
-
-# --- text -----------------------------------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> bytes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
+from dsh.cordis.records import identity_struct
 from dsh.core.session_event import SessionEvent
 from dsh.core.surface import Surface
 
@@ -28,17 +30,15 @@ def derive_event_message(event: SessionEvent) -> Message | None:
     return cast("Message", message)
 
 
+@identity_struct
 class Derivation:
     """The message list of one log, extended as nodes arrive and rebuilt only after a replacement."""
 
-    __slots__ = ("_generation", "_log", "_messages", "_seen", "_surface")
-
-    def __init__(self, log: Sequence[SessionEvent], surface: Surface) -> None:
-        self._log = log
-        self._surface = surface
-        self._messages: list[Message] = []
-        self._seen = 0
-        self._generation = 0
+    _log: Sequence[SessionEvent]
+    _surface: Surface
+    _messages: list[Message] = field(default_factory=list)
+    _seen: int = 0
+    _generation: int = 0
 
     def messages(self) -> list[Message]:
         """A new list of the shared, frozen messages."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
+from dsh.cordis.records import identity_struct
 
 from .agent_events import InboxClaimed, InboxDiscarded, InboxInserted
 from .message_shape import whole_user_message
@@ -21,13 +23,11 @@ TARGETS: tuple[InboxTarget, InboxTarget] = ("next-step", "next-turn")
 SPLICED = "agent/inbox/spliced"
 
 
+@identity_struct
 class Claim:
     """What one step took out of the inbox, kept until the step starts so that it can go back."""
 
-    __slots__ = ("_taken",)
-
-    def __init__(self) -> None:
-        self._taken: dict[InboxTarget, list[Message]] = {}
+    _taken: dict[InboxTarget, list[Message]] = field(default_factory=dict)
 
     def add(self, target: InboxTarget, messages: list[Message]) -> None:
         """Record ``messages`` taken from the list ``target``."""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
+from dsh.cordis.records import identity_struct
 from dsh.core.session_event import SessionEvent
 
 
+@identity_struct
 class Latest:
     """The latest word of each event type in `readers`, as its reader understands the event's data.
 
     Each look takes in only the events that came since the look before.
     """
 
-    __slots__ = ("_log", "_readers", "_seen", "_words")
-
-    def __init__(self, log: Sequence[SessionEvent], readers: Mapping[str, Callable[[Any], Any]]) -> None:
-        self._log = log
-        self._readers = readers
-        self._seen = 0
-        self._words: dict[str, Any] = {}
+    _log: Sequence[SessionEvent]
+    _readers: Mapping[str, Callable[[Any], Any]]
+    _seen: int = 0
+    _words: dict[str, Any] = field(default_factory=dict)
 
     def word(self, type_: str) -> Any:
         """What its reader made of the latest event of this type; None before the first."""

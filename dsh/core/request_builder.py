@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
@@ -32,12 +33,9 @@ class BuiltRequest:
     """A request ready to be sent once."""
 
     request: LlmRequest
-    open_stream: Callable[[LlmRequest], AsyncIterator[StreamChunk]]
+    stream: Callable[[], AsyncIterator[StreamChunk]]
+    """Sends it."""
     retry_policy: RetryPolicy | None
-
-    def stream(self) -> AsyncIterator[StreamChunk]:
-        """Send it."""
-        return self.open_stream(self.request)
 
 
 class RequestBuilder:
@@ -79,8 +77,8 @@ class RequestBuilder:
         mark_agent_loop_request(request)
         signal.raise_if_aborted()
         if prepared is None:
-            return BuiltRequest(request, self._loop.llm.stream, None)
-        return BuiltRequest(request, prepared.stream, prepared.retry_policy)
+            return BuiltRequest(request, partial(self._loop.llm.stream, request), None)
+        return BuiltRequest(request, partial(prepared.stream, request), prepared.retry_policy)
 
     def _seed(self, turn: int) -> CallConfig:
         """The proposal that ``agent/request`` listeners start from."""

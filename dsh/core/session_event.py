@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from dsh.cordis.errors import HarnessError
 from dsh.cordis.jsonio import JsonObject, freeze_json, json_equal
+from dsh.cordis.records import identity_struct
 
 SESSION_FORMAT_VERSION: Final = 0
 """One number for header shape, envelope, meaning of core events and the surface mechanism."""
@@ -51,6 +52,7 @@ def is_safe_int(value: object) -> bool:
     return type(value) is int and -MAX_SAFE_INT <= value <= MAX_SAFE_INT
 
 
+@identity_struct
 class SessionEvent:
     """One entry of a session log.
 
@@ -60,25 +62,13 @@ class SessionEvent:
     ignorable: a reader that does not know the type may skip the event.
     """
 
-    __slots__ = ("data", "ignorable", "seq", "source_event_seqs", "surface_op", "time", "type")
-
-    def __init__(
-        self,
-        type: str,
-        seq: int,
-        time: int,
-        data: Any,
-        surface_op: SurfaceOp | None = None,
-        source_event_seqs: tuple[int, ...] | None = None,
-        ignorable: bool = False,
-    ) -> None:
-        self.type = type
-        self.seq = seq
-        self.time = time
-        self.data = data
-        self.surface_op = surface_op
-        self.source_event_seqs = source_event_seqs
-        self.ignorable = ignorable
+    type: str
+    seq: int
+    time: int
+    data: Any
+    surface_op: SurfaceOp | None = None
+    source_event_seqs: tuple[int, ...] | None = None
+    ignorable: bool = False
 
     def to_wire(self) -> JsonObject:
         """A new dict in storage key order; unset optional fields are left out. `data` is shared, not copied."""

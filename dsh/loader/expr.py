@@ -53,9 +53,6 @@ class ExprError(HarnessError):
         self.source = source
 
 
-# --- tokens ---------------------------------------------------------------------------------------------------------
-
-
 class _Token(NamedTuple):
     kind: str  # number, string, name, mark, end
     value: Any
@@ -124,8 +121,6 @@ class _Unreadable(Exception):
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(f"{reason} at character {at + 1}")
 
-
-# --- parser ---------------------------------------------------------------------------------------------------------
 
 Node: TypeAlias = tuple[Any, ...]
 """`(kind, parts…)`; see `_Run.value` for the kinds."""
@@ -295,9 +290,6 @@ class _Parser:
         raise _Unreadable("unexpected end" if token.kind == "end" else f"unexpected {token.value!r}", token.at)
 
 
-# --- running --------------------------------------------------------------------------------------------------------
-
-
 class _SkipChain(Exception):
     """`?.` met null or undefined: the rest of the member chain is undefined."""
 
@@ -397,8 +389,6 @@ class _Run:
                 raise ValueError(f"... needs a list, not {type_name(value)}")
         return found
 
-
-# --- entry points ---------------------------------------------------------------------------------------------------
 
 _ENV = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(\?)|:(.*))?", re.S)
 

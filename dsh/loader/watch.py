@@ -89,8 +89,6 @@ class Watch:
         self._replan = False
         self._polling = False
 
-    # -- what to watch -----------------------------------------------------------------------------------------------
-
     def add_file(self, path: Path) -> Callable[[], None]:
         """Watch one file, present or not. Returns the undo.
 
@@ -122,8 +120,6 @@ class Watch:
         """Watch the ``*.py`` files below `root`; `skip(folder)` leaves a folder out with all it holds."""
         self._trees[Path(os.path.realpath(root))] = skip
         self._replan = True
-
-    # -- running -----------------------------------------------------------------------------------------------------
 
     async def wait_armed(self) -> None:
         """Return once a change of any added file can no longer be missed."""
@@ -235,8 +231,6 @@ class Watch:
         paths, self._pending = frozenset(self._pending), set()
         if paths and not self._stopped:
             self._changed(paths)
-
-    # -- looking (in a thread) ---------------------------------------------------------------------------------------
 
     def _make_plan(self, tree_folders: frozenset[str] | None) -> _Plan:
         """The plan for what is on disk now; `tree_folders` are the folders of the trees if they are known."""
