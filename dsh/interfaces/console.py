@@ -24,6 +24,7 @@ from dsh.loader.boot import when_started
 
 from .commands import CommandTable, ConsoleCommands
 from .dialogue import Dialogue
+from .display.ink import YELLOW
 from .front import AgentLine, Copied, SettingLine, Waiting
 from .process import Process
 from .screen import PlainScreen
@@ -110,6 +111,10 @@ class Console:
             await self._dialogue.run(None if can_draw() else typed_lines())
         finally:
             give_back()
+        if self.running:
+            self._transcript.note(
+                f"the running turn ends with this process; `dsh resume {self.agent.id}` goes on", YELLOW
+            )
         self._exit(0)
 
     def _leave(self, in_turn: bool) -> None:

@@ -97,6 +97,7 @@ class Dialogue:
                         break
             if self._works:
                 await asyncio.wait(self._works)
+            self.transcript.pause()
         finally:
             for work in self._works:
                 work.cancel()

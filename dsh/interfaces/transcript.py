@@ -126,6 +126,10 @@ class Transcript:
             self.note(f"an event {kind} that cannot be shown")
         self._screen.changed()
 
+    def pause(self) -> None:
+        """Print what has come of a reply by now: its rest will not be seen."""
+        self._finish_streams()
+
     def message(self, kind: str, data: Any) -> None:
         """Show a message of the past as a whole: the data of a `user/message` or `assistant/message`."""
         message = data if kind == "user/message" else data["message"]
