@@ -28,7 +28,9 @@ def run(
     ] = None,
     prompt: Annotated[str | None, typer.Option(help="First prompt for the agent.")] = None,
     agent: Annotated[str | None, typer.Option(help="Label of the agent to prompt; the first one otherwise.")] = None,
-    exit_when_idle: Annotated[bool, typer.Option(help="Leave once no agent works any more.")] = False,
+    exit_when_idle: Annotated[
+        bool, typer.Option(help="Leave once no agent works any more; text piped in is the prompt.")
+    ] = False,
     no_watch: Annotated[bool, typer.Option("--no-watch", help="Do not follow edits of files.")] = False,
     cwd: Annotated[Path | None, typer.Option(help="Work in this folder.")] = None,
     output: Annotated[str, typer.Option(help="Standard output: text, json or stream-json.")] = "text",
@@ -54,6 +56,13 @@ def run(
         with last_line(output, terminal=interactive) as line:
             if prompt is not None and not prompt.strip():
                 fail("the prompt is empty", 2)
+            if prompt is None and not interactive:
+                from dsh.cli.piped_prompt import piped_prompt, tell_unread
+
+                if not exit_when_idle:
+                    tell_unread()
+                elif (piped := piped_prompt()) is not None and piped.strip():
+                    prompt = piped
             config = (file or default_config()).absolute()
             patches = [path.absolute() for path in patch or ()]
             enter_folder(cwd)
