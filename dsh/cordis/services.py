@@ -23,6 +23,7 @@ from typing import (
 
 from .effects import Disposer
 from .errors import CordisError
+from .records import identity_struct
 from .waiting import Latch
 
 if TYPE_CHECKING:
@@ -39,13 +40,11 @@ StoreKey: TypeAlias = tuple[str, Hashable]
 """Service name and realm; every name maps to realm `None` unless a context isolates it."""
 
 
+@identity_struct
 class Realm:
     """A private realm; equal to nothing but itself."""
 
-    __slots__ = ("label",)
-
-    def __init__(self, label: str = "private") -> None:
-        self.label = label
+    label: str = "private"
 
     def __repr__(self) -> str:
         return f"<Realm {self.label}>"

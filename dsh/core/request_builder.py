@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dsh.cordis import HarnessError
-from dsh.cordis.records import record
+from dsh.cordis.records import identity_struct, record
 from dsh.llm.call_config import CallConfig
 from dsh.llm.service import mark_agent_loop_request
 from dsh.llm.types import LlmRequest
@@ -38,14 +38,14 @@ class BuiltRequest:
     retry_policy: RetryPolicy | None
 
 
+@identity_struct
 class RequestBuilder:
     """Builds the requests of one driver and keeps the log's header in step with them."""
 
-    def __init__(self, loop: AgentLoop, agent: Driver) -> None:
-        self._loop = loop
-        self._agent = agent
-        self._header_logged = False
-        self._turn_route: tuple[int, Mapping[str, Any]] | None = None
+    _loop: AgentLoop
+    _agent: Driver
+    _header_logged: bool = False
+    _turn_route: tuple[int, Mapping[str, Any]] | None = None
 
     async def build(self, assembly: Assembly, system: str, turn: Turn) -> BuiltRequest:
         """Derive messages, settle the route, log the header if it changed, freeze the request.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import field
 from pathlib import Path
 
 import anyio.to_thread
 
 from dsh.cordis import Context, Spawned
+from dsh.cordis.records import identity_struct
 from dsh.loader.graph import digest_of
 from dsh.loader.watch import Watch
 
@@ -105,14 +107,14 @@ class ConfigFile:
             await self._failed(blamed, error)
 
 
+@identity_struct
 class ConfigWatches:
     """All watched configs of one `Watch`."""
 
-    def __init__(self, watch: Watch, failed: Failed, mended: Mended) -> None:
-        self._watch = watch
-        self._failed = failed
-        self._mended = mended
-        self._configs: dict[ConfigFile, list[Callable[[], None]]] = {}
+    _watch: Watch
+    _failed: Failed
+    _mended: Mended
+    _configs: dict[ConfigFile, list[Callable[[], None]]] = field(default_factory=dict)
 
     def add(
         self,

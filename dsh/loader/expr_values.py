@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import urljoin, urlsplit
 
+from dsh.cordis.records import identity_struct
+
 MAX_TEXT: Final = 100_000
 DECIMAL: Final = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
@@ -25,14 +27,12 @@ class _Undefined:
 UNDEFINED: Final = _Undefined()
 
 
+@identity_struct
 class Fn:
     """The only kind of value that can be called."""
 
-    __slots__ = ("_body", "name")
-
-    def __init__(self, name: str, body: Callable[..., Any]) -> None:
-        self.name = name
-        self._body = body
+    name: str
+    _body: Callable[..., Any]
 
     def call(self, arguments: list[Any], step: Callable[[int], None]) -> Any:
         """Run it. Raises `ValueError` for wrong arguments and for results that are too large."""

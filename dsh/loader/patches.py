@@ -15,7 +15,7 @@ from typing import Any
 
 from dsh.cordis.issues import show
 from dsh.cordis.nearest import meant, nearest
-from dsh.cordis.records import struct
+from dsh.cordis.records import identity_struct, struct
 
 from . import names
 from .problems import Problem
@@ -87,10 +87,10 @@ def lay_over(items: list[Any], row_id: str, keys: Mapping[str, Any]) -> None:
     own[-1].update(detach(keys))
 
 
+@identity_struct
 class _Composer:
-    def __init__(self, result: Composition) -> None:
-        self._result = result
-        self._index: dict[str, YamlMap] = {}
+    _result: Composition
+    _index: dict[str, YamlMap] = field(default_factory=dict)
 
     def adopt(self, rows: Sequence[Any], source: str) -> None:
         """Make rows, and the children of groups among them, known under their ids."""

@@ -87,11 +87,11 @@ def parse_rows(data: Any, *, file: str, prefix: str = "") -> ParsedRows:
     return result
 
 
+@identity_struct
 class _Reader:
-    def __init__(self, result: ParsedRows, file: str, prefix: str) -> None:
-        self._result = result
-        self._file = file
-        self._prefix = prefix
+    _result: ParsedRows
+    _file: str
+    _prefix: str
 
     def _refuse(self, row: str | None, source: Any, keys: Sequence[str | int], message: str, **extra: Any) -> None:
         address = None if row is None else self._prefix + row

@@ -21,7 +21,7 @@ from yaml.resolver import BaseResolver
 
 from dsh.cordis.errors import HarnessError, describe_error
 from dsh.cordis.jsonio import JsonDecodeError, decode, json_equal
-from dsh.cordis.records import record
+from dsh.cordis.records import identity_struct, record
 
 from .syntax_errors import explain_syntax
 
@@ -130,12 +130,12 @@ def _float(text: str) -> float:
     return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
 
 
+@identity_struct
 class _Builder:
     """Turns a composed node tree into plain values with marks."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._left = MAX_NODES
+    _file: str
+    _left: int = MAX_NODES
 
     def build(self, node: yaml.Node, depth: int = 0) -> Any:
         self._left -= 1
