@@ -61,15 +61,18 @@ def check(
     source = _source(file, patch, set_)
     with redirect_stdout(sys.stderr):  # plugins are imported, and some print
         result = examine(source)
+        notes = _dropped(source)
     problems, warnings = result.problems, result.warnings
     if as_json:
         lists = {"problems": [_wire(each) for each in problems], "warnings": [_wire(each) for each in warnings]}
-        print_json({"ok": result.ok, "rows": result.rows, **lists})
+        print_json({"ok": result.ok, "rows": result.rows, **lists, "notes": [_wire(each) for each in notes]})
     else:
         for warning in warnings:
             tell(f"warning: {warning}")
         for problem in problems:
             tell(str(problem))
+        for note in notes:
+            typer.echo(f"note: {note}")
         if not problems:
             found = f"{len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else "nothing wrong"
             typer.echo(f"{source.shown}: {result.rows} rows, {found}")
@@ -82,6 +85,17 @@ def _source(file: Path | None, patch: list[Path] | None, sets: list[str] | None)
     from dsh.loader.boot import make_source
 
     return make_source(file or default_config(), overlays=patch or (), sets=sets or ())
+
+
+def _dropped(source: Any) -> list[Any]:
+    """What patches take out of the file by replacing configs whole; nothing of a composition that cannot be read."""
+    from dsh.cli.differences import dropped
+    from dsh.loader.problems import LoadError
+
+    try:
+        return list(dropped(source.read(user_layers=False).composition.rows, source.read().composition.rows))
+    except LoadError:
+        return []
 
 
 def _wire(problem: Any) -> dict[str, Any]:

@@ -24,16 +24,17 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what patches change of the file, and where a running daemon differs from the files."""
-    from dsh.cli.differences import differences
+    from dsh.cli.differences import differences, dropped
     from dsh.interfaces.offline import redacted
     from dsh.loader.resolve import show_path
 
     source = composition(file, patch)
     with failures():
-        alone = redacted(source.read(user_layers=False).composition.rows)
+        own = source.read(user_layers=False).composition.rows
         reading = source.read()
     rows = reading.composition.rows
-    composed = redacted(rows)
+    alone, composed = redacted(own), redacted(rows)
+    notes = list(dropped(own, rows))
     layers = list(differences(alone, composed))
     patches = [show_path(path) for path in source.files()[1:] if reading.texts.get(path) is not None]
     daemons = [
@@ -43,7 +44,10 @@ def diff(
     if as_json:
         running = [{"pid": pid, "differences": [_wire(each) for each in found]} for pid, found in daemons]
         changed = [_wire(each, _place(rows, each)) for each in layers]
-        print_json({"file": source.shown, "patches": patches, "differences": changed, "daemons": running})
+        print_json(
+            {"file": source.shown, "patches": patches, "differences": changed, "daemons": running}
+            | {"notes": [str(each) for each in notes]}
+        )
         return
     for warning in reading.warnings:
         tell(str(warning))
@@ -52,6 +56,8 @@ def diff(
     )
     for each in layers:
         typer.echo(_line(each, _place(rows, each)))
+    for note in notes:
+        typer.echo(f"note: {note}")
     for pid, found in daemons:
         typer.echo(f"daemon {pid} {'runs something else (files -> daemon)' if found else 'runs what the files say'}")
         for each in found:

@@ -7,8 +7,9 @@ from typing import Any
 
 from dsh.cordis.issues import Keys, path_text
 from dsh.cordis.records import record
+from dsh.loader.problems import Problem
 from dsh.loader.raw_rows import identified_rows, is_group_row
-from dsh.loader.yamlio import same_value
+from dsh.loader.yamlio import find_mark, same_value
 
 
 @record
@@ -44,6 +45,23 @@ def differences(before: Any, after: Any) -> Iterator[Difference]:
             yield from _inside(row_id, (), _own(old[row_id]), _own(row))
         else:
             yield Difference(row_id, (), "added", after=row.get("name"))
+
+
+def dropped(before: Any, after: Any) -> Iterator[Problem]:
+    """What layers take out of configs by replacing them whole, a note for each row: whoever wrote a patch may have
+    meant to change one key only. `before` are the rows of the file alone, `after` those with the layers over it."""
+    old = {row_id: row for _, _, row, row_id in identified_rows(before)}
+    gone: dict[str, list[str]] = {}
+    for each in differences(before, after):
+        if each.kind == "removed" and each.keys[:1] == ("config",) and len(each.keys) > 1:
+            gone.setdefault(each.row, []).append(path_text(each.keys[1:]))
+    for _, _, row, row_id in identified_rows(after):
+        if keys := gone.get(row_id):
+            below = find_mark(old[row_id], ["config"])
+            where = f" of {below}" if below is not None else ""
+            again = "them to keep them" if len(keys) > 1 else "it to keep it"
+            text = f"this replaces the whole config, without {', '.join(keys)}{where}; repeat {again}"
+            yield Problem(text, row=row_id, key="config").at(find_mark(row, ["config"]))
 
 
 def _own(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dsh.cli.differences import dropped
 from dsh.interfaces.drafts import Draft
 from dsh.loader.boot import make_source
+from dsh.loader.patches import Layer, compose
 from dsh.loader.problems import LoadError
 from dsh.loader.writeback import FileChangedError
+from dsh.loader.yamlio import parse_yaml, same_value
 from tests.cli.kit import PYTHON, TIMEOUT, Place
 from tests.interfaces.control_kit import DEMO
 from tests.interfaces.terminal import on_terminal
@@ -148,6 +152,23 @@ async def test_b06d_a_patched_value_is_changed_in_its_patch_and_the_layers_are_t
     assert "into included files" in await refused(place, "set", "inner:i.size", "3", "--layer", "user")
     place.write("cordis.yml", ROWS + "- name: ./plug.py\n")
     assert "the row has no id" in await refused(place, "set", "./plug.py#1.size", "3", "--layer", "user")
+
+
+async def test_a_patch_that_drops_keys_of_the_file_is_noted_and_the_example_of_the_readme_drops_none(
+    place: Place,
+) -> None:
+    place.write("cordis.patch.yml", "- id: a\n  config: {size: 2}\n")
+    note = 'note: cordis.patch.yml:2: row "a", key config: this replaces the whole config, without agents of '
+    note += "cordis.yml:5; repeat it to keep it\n"
+    checked = await place.dsh("config", "check")
+    assert (checked.code, checked.err) == (0, "") and checked.out == f"{note}cordis.yml: 3 rows, nothing wrong\n"
+    assert note in await done(place, "diff")
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    example = re.search(r"`(- \{id: clock, config: .*?\})`", readme)
+    assert example is not None
+    rows = parse_yaml((Path(__file__).parents[2] / "cordis.yml").read_text("utf-8"))
+    patched = compose(rows, "cordis.yml", [Layer("cordis.patch.yml", parse_yaml(example[1]))]).rows
+    assert list(dropped(rows, patched)) == [] and not same_value(rows, patched)
 
 
 async def test_b06e_a_save_by_somebody_else_between_reading_and_writing_is_not_lost(
