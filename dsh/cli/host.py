@@ -119,7 +119,7 @@ async def _to_the_end(main: Coroutine[Any, Any, int], line: LastLine | None) -> 
 
 async def _main(launch: Launch, environment: Any, home: Any) -> int:
     from dsh.interfaces.plugin_offers import PluginOffers
-    from dsh.loader.boot import BootError, BootUsageError, boot
+    from dsh.loader.boot import BootError, BootUsageError, boot, make_source
     from dsh.loader.patches import Layer
 
     signals = Signals(task=launch.task, server=launch.stdin is not None, line=launch.last_line)
@@ -147,10 +147,7 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
             asked.add_done_callback(lambda _: signals.stop_starting())  # clients may have enough before it stands
 
     starting = boot(
-        launch.config,
-        overlays=launch.patches,
-        sets=launch.sets,
-        inline=layers,
+        make_source(launch.config, overlays=launch.patches, sets=launch.sets, inline=layers),
         environment=environment,
         home=home,
         prepare=prepare,

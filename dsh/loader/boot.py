@@ -110,12 +110,8 @@ def make_source(
 
 @asynccontextmanager
 async def boot(
-    path: str | os.PathLike[str] | Source,
+    source: str | os.PathLike[str] | Source,
     *,
-    overlays: Sequence[str | os.PathLike[str]] = (),
-    sets: Sequence[str] = (),
-    inline: Sequence[Layer] = (),
-    sibling: bool = True,
     args: Sequence[str] = (),
     environment: LaunchEnvironment | None = None,
     home: Home | None = None,
@@ -127,7 +123,7 @@ async def boot(
 ) -> AsyncIterator[App]:
     """Start a composition and keep it running inside the `async with` block; leaving the block disposes everything.
 
-    `path` is its file, over which the layers are laid, or a whole source. `prepare(root)` (sync or async) runs before
+    `source` is what `make_source` gives, or its file alone. `prepare(root)` (sync or async) runs before
     any row exists. A row that is not active once everything settled fails the start: `BootError` reports every such
     row (`<bin>: plugin tree failed to load: …`), after the partial root was disposed; a `--set` that fits no row raises
     `BootUsageError`. If a row shuts the root down or asks to exit meanwhile, the block is entered quietly; see
@@ -135,10 +131,8 @@ async def boot(
     """
     environment = environment or inherited_environment()
     home = home or resolve_home(environ=environment.values)
-    if isinstance(path, Source):
-        source = path
-    else:
-        source = make_source(path, overlays=overlays, sets=sets, inline=inline, sibling=sibling)
+    if not isinstance(source, Source):
+        source = make_source(source)
     root = Context(base_dir=source.base_dir, dispose_timeout=dispose_timeout)
     async with root:
         app_exit, started = AppExit(), asyncio.Event()

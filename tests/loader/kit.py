@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dsh.cordis import Context, Fiber
-from dsh.loader.boot import App, boot
+from dsh.loader.boot import App, boot, make_source
 from dsh.loader.entries import Entry
 from dsh.loader.environment import EnvLayer, LaunchEnvironment
 from dsh.loader.home import Home
@@ -148,6 +148,7 @@ async def running(folder: Path, text: str | None = None, **options: Any) -> Asyn
 
     options.setdefault("environment", LaunchEnvironment([EnvLayer("process", {"FROM_ENV": "env"})]))
     options.setdefault("home", Home(folder / "home", "~/.dsh"))
-    async with boot(folder / "cordis.yml", prepare=prepare, **options) as app:
+    layers = {name: options.pop(name) for name in ("overlays", "sets", "inline", "sibling") if name in options}
+    async with boot(make_source(folder / "cordis.yml", **layers), prepare=prepare, **options) as app:
         composition.app = app
         yield composition
