@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dsh.cli.output import fail, paragraph, print_json
+from dsh.interfaces.display.amounts import counted
 
 if TYPE_CHECKING:
     from dsh.cli.health.finding import Finding
@@ -118,13 +119,9 @@ def _print(found: Finding, done: str | None) -> None:
 def _print_end(left: list[Finding], bad: list[Finding]) -> None:
     warnings = sum(found.level == "warning" for found in left)
     if bad:
-        typer.echo(f"\n{_count(len(bad), 'problem')}, {_count(warnings, 'warning')}")
+        typer.echo(f"\n{counted(len(bad), 'problem')}, {counted(warnings, 'warning')}")
     else:
-        typer.echo("\nall well" if not warnings else f"\nnothing is broken; {_count(warnings, 'warning')}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+        typer.echo("\nall well" if not warnings else f"\nnothing is broken; {counted(warnings, 'warning')}")
 
 
 def _marks() -> dict[str, str]:

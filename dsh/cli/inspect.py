@@ -9,6 +9,7 @@ import typer
 
 from dsh.cli.daemons import control_errors, home_folder
 from dsh.cli.output import age, paragraph, print_json, print_table
+from dsh.interfaces.display.amounts import counted
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -105,7 +106,7 @@ def _print_attention(picture: dict[str, Any]) -> None:
             lines.append(f"! {row['id']} {row['state']}: {row['error']}")
         last = row.get("lastError")
         if last is not None and not row.get("error"):
-            again = f" ({_count(row['faults'], 'broken task')} so far)" if row["faults"] else ""
+            again = f" ({counted(row['faults'], 'broken task')} so far)" if row["faults"] else ""
             lines.append(f"! {row['id']}, {age(last['at'])} ago: {last['text']}{again}")
     for cycle in picture["cycles"]:
         lines.append(f"! these wait for each other in a cycle: {' -> '.join([*cycle, cycle[0]])}")
@@ -148,7 +149,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     lines = []
     for row in rows:
         notes = [f"reloaded {row['generation']}x"] if row.get("generation") else []
-        notes += [_count(len(row["tasks"]), "task")] if row.get("tasks") else []
+        notes += [counted(len(row["tasks"]), "task")] if row.get("tasks") else []
         lines.append((row["id"], row["state"], row["plugin"], ", ".join(notes)))
     typer.echo("")
     print_table(lines, ("ROW", "STATE", "PLUGIN", ""), fit=True)
@@ -181,7 +182,3 @@ def _grouped(names: list[str]) -> str:
         else:
             parts.append((name, 1))
     return ", ".join(name if count == 1 else f"{name} ({count}x)" for name, count in parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dsh.cordis import HarnessError
 from dsh.cordis.nearest import did_you_mean
 
 from .commands import Command, Suggestion
+from .display.cells import cells, wrapped
 from .setting_names import setting_keys, setting_values, shown, value_of
 from .spending import usage_rows
 from .terminal_text import printable
@@ -25,6 +26,10 @@ TEXT      a prompt; while the agent works it waits for its turn
 Enter sends, Alt-Enter or Ctrl-J begins a new line, Tab completes, Up and Ctrl-R find what was typed before
 Ctrl-O shows the last reasoning, Ctrl-T the last tool result as a whole
 Ctrl-C stops the turn and drops nothing, twice it leaves; Ctrl-D leaves, Ctrl-Z suspends until `fg`"""
+
+
+LEAST_ROOM: Final = 20
+"""Cells in which breaking a text at words is worth it."""
 
 
 class CommandError(HarnessError):
@@ -76,8 +81,8 @@ class _BuiltIn:
 
     async def fork(self, argument: str, screen: Screen) -> None:
         copy = await self._front.fork()
-        without = " without the running turn" if copy.cut else ""
-        screen.print(f"now in {printable(copy.session_id)}, a copy{without}; /agents lists both")
+        of = " up to the last turn that has ended; the running one goes on where it is" if copy.cut else ""
+        _say(screen, f"now in {copy.session_id}, a copy{of}; /agents lists both")
 
     def quit(self, argument: str, screen: Screen) -> None:
         self._dialogue.quit()
@@ -128,12 +133,12 @@ class _BuiltIn:
         if text.strip():
             if key == "unset":
                 await self._front.unset_setting(text.strip())
-                screen.print(printable(f"{text.strip()} is back to the row's value or the default"))
+                _say(screen, f"{text.strip()} is back to the row's value or the default")
                 return
             value = value_of(text)
             refuse_secret(key, value, "settings")
             warnings = await self._front.set_setting(key, value)
-            screen.print(printable("\n".join([f"{key} = {shown(value)}", *warnings])))
+            _say(screen, f"{key} = {shown(value)}", *warnings)
             return
         known = await self._front.settings()
         found = [each for each in known if not key or each.key == key or each.key.startswith(f"{key}.")]
@@ -159,7 +164,7 @@ class _BuiltIn:
             value = value_of(text)
             refuse_secret(key, value, "a composition")
             warnings = await self._front.edit_config(key, value)
-            screen.print(printable("\n".join([f"{key} = {shown(value)}", *warnings])))
+            _say(screen, f"{key} = {shown(value)}", *warnings)
             return
         from .config_text import part_of
 
@@ -180,7 +185,8 @@ class _BuiltIn:
                 raise CommandError(f'no row "{argument}"{did_you_mean(argument, [row["id"] for row in rows])}')
             screen.print(table([(name, shown(value)) for name, value in found[0].items() if value not in ([], None)]))
             return
-        screen.print(table([(row["id"], row["state"], row["plugin"], _trouble(row)) for row in rows]))
+        room = screen.width if screen.live else None
+        screen.print(table([(row["id"], row["state"], row["plugin"], _trouble(row)) for row in rows], room))
 
     def complete_row(self, argument: str) -> Iterable[str | Suggestion]:
         return dict.fromkeys(each.key.partition(".")[0] for each in self._front.known_config())
@@ -200,12 +206,27 @@ def refuse_secret(key: str, value: Any, place: str) -> None:
         raise CommandError(f"{key}: keys and passwords do not belong into {place}; {hint}")
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of columns as text; control characters of whoever named things never reach the terminal."""
-    cells = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
-    widths = [max(len(row[n]) for row in cells) for n in range(len(cells[0]))] if cells else []
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+def table(rows: Sequence[Sequence[str]], room: int | None = None) -> str:
+    """Rows of columns as text; control characters of whoever named things never reach the terminal.
+
+    room: cells of a row; the last column is broken at words there, where it has room for words at all.
+    """
+    found = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(cells(row[n]) for row in found) for n in range(len(found[0]))] if found else []
+    start = sum(widths[:-1]) + 2 * len(widths[:-1])
+    lines = []
+    for *row, last in found:
+        head = "".join(cell + " " * (width + 2 - cells(cell)) for cell, width in zip(row, widths, strict=False))
+        fits = room is None or room - start < LEAST_ROOM
+        parts = [last] if fits else wrapped(last, (room or 0) - start)
+        lines += [f"{head if not n else ' ' * start}{part}".rstrip() for n, part in enumerate(parts)]
     return "\n".join(lines)
+
+
+def _say(screen: Screen, *lines: str) -> None:
+    """Print lines, broken at words where the screen ends; a pipe has no end."""
+    text = printable("\n".join(lines))
+    screen.print("\n".join(wrapped(text, max(1, screen.width))) if screen.live else text)
 
 
 def _trouble(row: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
+from .display.cells import wrapped
 from .terminal_modes import hold_keys
 from .terminal_text import Style
 
@@ -74,6 +75,13 @@ class PromptLine:
 
     def write(self, text: str) -> None:
         """See `Screen`."""
+
+    def say(self, text: str) -> None:
+        """Print whole lines of others, broken at words where the screen ends."""
+        rows: list[str] = []
+        for line in text.split("\n"):
+            rows += wrapped(line, max(1, self.width)) if line.isprintable() else [line]
+        self.print("\n".join(rows))
 
     def changed(self) -> None:
         """See `Screen`."""
@@ -211,7 +219,7 @@ class _Above(io.TextIOBase):
 @contextmanager
 def _above(line: PromptLine) -> Iterator[None]:
     out, err = sys.stdout, sys.stderr
-    ours = [_Above(out, line.print), _Above(err, line.print)]
+    ours = [_Above(out, line.say), _Above(err, line.say)]
     sys.stdout, sys.stderr = ours
     try:
         yield
@@ -219,4 +227,4 @@ def _above(line: PromptLine) -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
         for each in ours:
             if rest := each.rest():
-                line.print(rest)
+                line.say(rest)

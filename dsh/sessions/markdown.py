@@ -62,10 +62,14 @@ def _content(blocks: Sequence[Any]) -> str:
     return "\n\n".join([part for part in (text_of(blocks).strip("\n"), *others) if part])
 
 
+def fence_for(text: str) -> str:
+    """The shortest fence of a code block that nothing in ``text`` can end."""
+    return "`" * (1 + max((len(each) for each in _TICKS.findall(text)), default=2))
+
+
 def fenced(text: str, language: str = "") -> str:
     """A code block that no text can break out of."""
-    longest = max((len(each) for each in _TICKS.findall(text)), default=2)
-    fence = "`" * (longest + 1)
+    fence = fence_for(text)
     return f"{fence}{language}\n{text}\n{fence}"
 
 

@@ -205,7 +205,7 @@ async def test_a_fork_while_a_turn_runs_is_of_all_before_that_turn(place: Place,
         terminal.type(WAIT + "\r")
         await begun(place)
         terminal.type("/fork\r")
-        await terminal.stands("a copy without the running turn")
+        await terminal.stands("a copy up to the last turn that has ended")
         terminal.type("in the copy\r")
         await terminal.stands("You said: in the copy")
         go(place)

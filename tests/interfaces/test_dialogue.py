@@ -6,9 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dsh.interfaces.builtin_commands import table
 from dsh.interfaces.commands import Command
 from dsh.interfaces.front import Waiting
 from dsh.interfaces.history import InputHistory
+from dsh.interfaces.prompt_line import PromptLine
 from tests.interfaces.console_kit import Talk
 
 
@@ -65,3 +69,25 @@ async def test_nothing_that_a_key_began_outlives_a_conversation_that_is_cut_off(
     await asyncio.wait({running}, timeout=10)
     assert running.cancelled()
     assert asyncio.all_tasks() == before
+
+
+def test_lines_of_others_are_broken_at_words_where_the_screen_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    PromptLine(lambda: False).say("dsh: error: the file could not be read\n  short\n\x1b[31mcoloured " + "x" * 20)
+    assert capsys.readouterr().out == (
+        "dsh: error: the file\ncould not be read\n  short\n\x1b[31mcoloured xxxxxxxxxxxxxxxxxxxx\n"
+    )
+
+
+def test_the_last_column_of_a_table_is_broken_at_words_where_it_has_room() -> None:
+    rows = [("tool", "failed", "no such file or directory, alas"), ("\u6d4b\u8bd5", "active", "")]
+    assert table(rows, 36).split("\n") == [
+        "tool  failed  no such file or",
+        "              directory, alas",
+        "\u6d4b\u8bd5  active",
+    ]
+    assert (
+        table(rows, 20).split("\n")[0] == "tool  failed  no such file or directory, alas" == table(rows).split("\n")[0]
+    )

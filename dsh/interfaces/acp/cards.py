@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .fence import fence_for
+from dsh.sessions.markdown import fenced
 
 if TYPE_CHECKING:
     from dsh.core.tool_presentation import PresentedResult
@@ -102,5 +102,4 @@ def _absolute(path: str, cwd: str | None) -> str:
 
 
 def _fence(text: str) -> str:
-    fence = fence_for(text)
-    return f"{fence}\n{text.removesuffix(chr(10))}\n{fence}"
+    return fenced(text.removesuffix("\n"))

@@ -9,9 +9,9 @@ from typing import Any
 from dsh.cordis.jsonio import encode_str
 from dsh.llm.content import text_block
 from dsh.llm.types import Block
+from dsh.sessions.markdown import fence_for
 
 from .checks import invalid_params, mapping_of, text_in
-from .fence import fence_for
 from .images import check_image
 
 
