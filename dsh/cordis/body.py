@@ -63,9 +63,7 @@ class Body:
             body.cancel(force=True)
             if not await finished_within(body, min(1.0, limit)):
                 fiber.leaks += 1
-                fiber.runtime.log(fiber).error(
-                    "%s did not stop loading within %g s and was given up", fiber.label, limit
-                )
+                fiber.ctx.logger.error("%s did not stop loading within %g s and was given up", fiber.label, limit)
                 body.done.set()
 
     def _take(self, outcome: Any) -> Awaitable[Any] | None:

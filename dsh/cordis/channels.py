@@ -94,7 +94,7 @@ class Mailbox:
             self._busy = True
             fiber.runtime.begin()
         elif len(self._queue) == MAILBOX_WARNING:
-            fiber.runtime.log(fiber).warning("%d events %s wait for one listener", MAILBOX_WARNING, self._name)
+            fiber.ctx.logger.warning("%d events %s wait for one listener", MAILBOX_WARNING, self._name)
 
     async def _serve(self) -> None:
         fiber, task = self._listener.ctx.fiber, cast("asyncio.Task[None]", asyncio.current_task())

@@ -29,7 +29,7 @@ def effective_config(fiber: Fiber, raw: Any) -> Any:
     config = validate_config(declared, {} if resolved is None else resolved, where=fiber.describe())
     if isinstance(config, ConfigModel) and fiber.entry_id is None:  # for rows the loader says it, with file and line
         for path, message in config.warnings:
-            fiber.runtime.log(fiber).warning("config %s: %s", path, message)
+            fiber.ctx.logger.warning("config %s: %s", path, message)
     return config
 
 

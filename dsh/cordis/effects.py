@@ -193,12 +193,12 @@ async def settle_undo(fiber: Fiber, owned: OwnedTask, label: str, *, reports: bo
     limit = runtime.dispose_timeout
     patience = min(1.0, limit)
     if not await finished_within(owned, patience):
-        runtime.log(fiber).warning("undo of %s takes longer than %g s", label, patience)
+        fiber.ctx.logger.warning("undo of %s takes longer than %g s", label, patience)
         if not await finished_within(owned, limit - patience):
             owned.cancel(force=True)
             await finished_within(owned, patience)
             fiber.leaks += 1
-            runtime.log(fiber).error("undo of %s did not end within %g s and was given up", label, limit)
+            fiber.ctx.logger.error("undo of %s did not end within %g s and was given up", label, limit)
             return
     error = owned.failure()
     if error is not None and reports:

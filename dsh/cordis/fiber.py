@@ -406,7 +406,7 @@ class Fiber:
         self._failed_target = _serials(self.committed or {})
         if self.runtime.is_judged(self):
             self.remember(error, f"{self.label} failed")
-            self.runtime.log(self).info("%s failed", self.label, exc_info=error)
+            self.ctx.logger.info("%s failed", self.label, exc_info=error)
         else:
             self.runtime.report(self, error, "%s failed", self.label)
 

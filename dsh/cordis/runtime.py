@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .channels import EventBus
 from .clock import Clock, LoopClock
 from .errors import FAILURES, CordisError, as_failure
-from .logger import ContextLogger, LogHub
+from .logger import LogHub
 from .plugins import PluginRegistry
 from .services import ServiceStore
 from .tasks import OwnedTask, TaskKind
@@ -204,13 +204,10 @@ class Runtime:
         """Emit an event of the runtime itself; whatever a listener raises is contained."""
         self.root.prepare(event).run()
 
-    def log(self, fiber: Fiber) -> ContextLogger:
-        return ContextLogger(fiber.ctx)
-
     def report(self, fiber: Fiber, error: BaseException, message: str, *args: object) -> None:
         """Log an exception that was contained, under the plugin it belongs to, which remembers it."""
         fiber.remember(error, message % args)
-        self.log(fiber).error(message, *args, exc_info=as_failure(error) if isinstance(error, FAILURES) else error)
+        fiber.ctx.logger.error(message, *args, exc_info=as_failure(error) if isinstance(error, FAILURES) else error)
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -86,7 +86,8 @@ def make_plan(tree: Tree, reading: Reading) -> Plan:
     planner = _Planner(tree, plan)
     for row in reading.parsed.rows:
         planner.add(row, None)
-    planner.add_removed()
+    wanted = {step.entry for step in plan.steps}
+    plan.steps += [kept(entry, "remove") for entry in tree.entries.values() if entry not in wanted]
     return plan
 
 
@@ -94,14 +95,12 @@ class _Planner:
     def __init__(self, tree: Tree, plan: Plan) -> None:
         self._tree = tree
         self._plan = plan
-        self._seen: set[str] = set()
         self._bases: dict[Entry | None, tuple[Context, Shape]] = {None: (tree.ctx, ())}
 
     def add(self, row: Row, parent: Step | None) -> None:
         known = self._tree.entries.get(row.id)
         entry = known or Entry(self._tree, row)
         step = Step(row, entry.base, entry=entry, is_new=known is None)
-        self._seen.add(row.id)
         self._plan.steps.append(step)
         step.parent = parent.entry if parent is not None else None
         step.moved = not step.is_new and step.parent is not step.entry.parent
@@ -120,11 +119,6 @@ class _Planner:
             return
         if not step.problems:
             self._decide(step)
-
-    def add_removed(self) -> None:
-        for row_id, entry in self._tree.entries.items():
-            if row_id not in self._seen:
-                self._plan.steps.append(kept(entry, "remove"))
 
     def _refuse(self, step: Step, problem: Problem) -> None:
         step.problems.append(problem)
