@@ -132,15 +132,15 @@ class _BuiltIn:
         key, _, text = argument.partition(" ")
         if text.strip():
             if key == "unset":
-                await self._front.unset_setting(text.strip())
+                await self._front.host.unset_setting(text.strip())
                 _say(screen, f"{text.strip()} is back to the row's value or the default")
                 return
             value = value_of(text)
             refuse_secret(key, value, "settings")
-            warnings = await self._front.set_setting(key, value)
+            warnings = await self._front.host.set_setting(key, value)
             _say(screen, f"{key} = {shown(value)}", *warnings)
             return
-        known = await self._front.settings()
+        known = await self._front.host.settings()
         found = [each for each in known if not key or each.key == key or each.key.startswith(f"{key}.")]
         if not known:
             raise CommandError("no row of this composition keeps settings (settings-file)")
@@ -150,7 +150,7 @@ class _BuiltIn:
         screen.print(table([(each.key, shown(each.value), each.layer) for each in found]))
 
     def complete_setting(self, argument: str) -> Iterable[str | Suggestion]:
-        known = self._front.known_settings()
+        known = self._front.host.known_settings()
         words = argument.split(" ")
         if words[0] == "unset" and len(words) > 1:
             return [Suggestion(each.key) for each in known if each.layer == "user"]
@@ -163,22 +163,22 @@ class _BuiltIn:
         if text.strip():
             value = value_of(text)
             refuse_secret(key, value, "a composition")
-            warnings = await self._front.edit_config(key, value)
+            warnings = await self._front.host.edit_config(key, value)
             _say(screen, f"{key} = {shown(value)}", *warnings)
             return
         from .config_text import part_of
 
-        screen.print(printable(part_of(await self._front.config_text(), key)))
+        screen.print(printable(part_of(await self._front.host.config_text(), key)))
 
     def complete_config(self, argument: str) -> Iterable[str | Suggestion]:
-        known = self._front.known_config()
+        known = self._front.host.known_config()
         words = argument.split(" ")
         return setting_values(known, words[0]) if len(words) > 1 else setting_keys(known)
 
     # -- what runs ------------------------------------------------------------------------------------------------
 
     async def plugins(self, argument: str, screen: Screen) -> None:
-        rows: Sequence[Mapping[str, Any]] = (await self._front.picture())["rows"]
+        rows: Sequence[Mapping[str, Any]] = (await self._front.host.picture())["rows"]
         if argument:
             found = [row for row in rows if row["id"] == argument]
             if not found:
@@ -189,7 +189,7 @@ class _BuiltIn:
         screen.print(table([(row["id"], row["state"], row["plugin"], _trouble(row)) for row in rows], room))
 
     def complete_row(self, argument: str) -> Iterable[str | Suggestion]:
-        return dict.fromkeys(each.key.partition(".")[0] for each in self._front.known_config())
+        return dict.fromkeys(each.key.partition(".")[0] for each in self._front.host.known_config())
 
     async def usage(self, argument: str, screen: Screen) -> None:
         used = await self._front.usage()

@@ -6,7 +6,7 @@ turn, twice within two seconds leaves; Ctrl-D or ``/quit`` leaves. Plugins add c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -25,7 +25,7 @@ from dsh.loader.boot import when_started
 from .commands import CommandTable, ConsoleCommands
 from .dialogue import Dialogue
 from .display.ink import YELLOW
-from .front import AgentLine, Copied, SettingLine, Waiting
+from .front import AgentLine, Copied, Host, Waiting
 from .process import Process
 from .screen import PlainScreen
 from .terminal_lines import can_draw, typed_lines
@@ -185,29 +185,9 @@ class Console:
 
     # -- the process ----------------------------------------------------------------------------------------------
 
-    async def settings(self) -> Sequence[SettingLine]:
-        return self._process.settings()
-
-    def known_settings(self) -> Sequence[SettingLine]:
-        return self._process.settings()
-
-    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
-        return await self._process.set_setting(key, value)
-
-    async def unset_setting(self, key: str) -> None:
-        await self._process.unset_setting(key)
-
-    async def config_text(self) -> str:
-        return self._process.config_text()
-
-    def known_config(self) -> Sequence[SettingLine]:
-        return self._process.config_keys()
-
-    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
-        return await self._process.edit_config(key, value)
-
-    async def picture(self) -> Mapping[str, Any]:
-        return self._process.picture()
+    @property
+    def host(self) -> Host:
+        return self._process
 
     async def usage(self) -> Spending:
         return self._process.usage(self.agent)

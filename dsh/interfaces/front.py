@@ -51,8 +51,36 @@ class SettingLine:
     allowed: tuple[Any, ...] = ()
 
 
+class Host(Protocol):
+    """What the process of an agent can be asked. Methods raise for what cannot be done."""
+
+    async def settings(self) -> Sequence[SettingLine]:
+        """Every known setting."""
+
+    def known_settings(self) -> Sequence[SettingLine]:
+        """The same as far as it is known without asking, for completion."""
+
+    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
+        """Store a setting; warnings."""
+
+    async def unset_setting(self, key: str) -> None:
+        """Forget the person's own value of a setting."""
+
+    async def config_text(self) -> str:
+        """The composed rows as YAML, without secrets."""
+
+    def known_config(self) -> Sequence[SettingLine]:
+        """The keys `row.key` as far as they are known without asking, for completion."""
+
+    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
+        """Change `row.key` in the composition's file; warnings."""
+
+    async def picture(self) -> Mapping[str, Any]:
+        """The rows and what runs; see `control.picture`."""
+
+
 class Front(Protocol):
-    """The agent one talks to, and what its process can be asked. Methods raise for what cannot be done."""
+    """The agent one talks to. Methods raise for what cannot be done."""
 
     @property
     def running(self) -> bool:
@@ -86,29 +114,9 @@ class Front(Protocol):
     async def fork(self) -> Copied:
         """Copy the conversation, as far as its turns have ended, into a new session and talk to that."""
 
-    async def settings(self) -> Sequence[SettingLine]:
-        """Every known setting."""
-
-    def known_settings(self) -> Sequence[SettingLine]:
-        """The same as far as it is known without asking, for completion."""
-
-    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
-        """Store a setting; warnings."""
-
-    async def unset_setting(self, key: str) -> None:
-        """Forget the person's own value of a setting."""
-
-    async def config_text(self) -> str:
-        """The composed rows as YAML, without secrets."""
-
-    def known_config(self) -> Sequence[SettingLine]:
-        """The keys `row.key` as far as they are known without asking, for completion."""
-
-    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
-        """Change `row.key` in the composition's file; warnings."""
-
-    async def picture(self) -> Mapping[str, Any]:
-        """The rows and what runs; see `control.picture`."""
+    @property
+    def host(self) -> Host:
+        """The process in which it runs."""
 
     async def usage(self) -> Spending:
         """What the session has used so far."""

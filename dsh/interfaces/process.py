@@ -104,7 +104,11 @@ class Process:
 
     # -- settings and configuration -------------------------------------------------------------------------------
 
-    def settings(self) -> list[SettingLine]:
+    async def settings(self) -> Sequence[SettingLine]:
+        """See `Host`."""
+        return self.known_settings()
+
+    def known_settings(self) -> Sequence[SettingLine]:
         """Every setting of the sections that are registered now."""
         from dsh.settings.keys import keys_of_schema
 
@@ -135,12 +139,12 @@ class Process:
             raise NotThereError("no row of this composition keeps settings (settings-file)")
         ns, *path = key.split(".")
         if service.get(ns) is None:
-            raise NotThereError(f'no setting "{key}"{did_you_mean(key, [line.key for line in self.settings()])}')
+            raise NotThereError(f'no setting "{key}"{did_you_mean(key, [line.key for line in self.known_settings()])}')
         if not path:
             raise NotThereError(f"name a key of the section: {ns}.KEY")
         return service, ns, path
 
-    def config_text(self) -> str:
+    async def config_text(self) -> str:
         """The composed rows that run as YAML, without secrets."""
         from .config_text import running_rows
         from .offline import show
@@ -150,7 +154,7 @@ class Process:
             raise NotThereError("this run has no file")
         return show(loader.root_source, reading=running_rows(loader))[0]
 
-    def config_keys(self) -> list[SettingLine]:
+    def known_config(self) -> Sequence[SettingLine]:
         """The keys of the rows."""
         from .setting_names import config_lines
 
@@ -166,7 +170,7 @@ class Process:
             raise NotThereError("this run has no file")
         return await edit_config(loader, {key: value}, ())
 
-    def picture(self) -> Mapping[str, Any]:
+    async def picture(self) -> Mapping[str, Any]:
         """See `control.picture`."""
         from .control.picture import picture
 

@@ -190,6 +190,12 @@ class Terminal:
         """Press keys."""
         os.write(self.fd, text.encode())
 
+    async def enter(self, line: str, *wanted: str) -> None:
+        """Send a line, and wait until each of these texts stands there."""
+        self.type(f"{line}\r")
+        for text in wanted:
+            await self.stands(text)
+
     async def feed(self, text: str, seconds: float = SECONDS) -> None:
         """Press many keys, as fast as they are taken."""
         rest = text.encode()

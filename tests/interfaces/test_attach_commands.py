@@ -28,25 +28,18 @@ def place(tmp_path: Path) -> Place:
 
 async def test_agents_are_listed_and_one_can_go_over_to_another_and_to_a_copy(place: Place) -> None:
     async with attached(place) as (control, terminal):
-        terminal.type("to the first\r")
-        await terminal.stands("You said: to the first")
-        terminal.type("/agents\r")
-        await terminal.stands("\n* main    main-session-")
-        await terminal.stands("\n  helper  helper-session-")
-        terminal.type("/switch nobody\r")
-        await terminal.stands('no agent "nobody"; agents: main, helper')
+        await terminal.enter("to the first", "You said: to the first")
+        await terminal.enter("/agents", "\n* main    main-session-", "\n  helper  helper-session-")
+        await terminal.enter("/switch nobody", 'no agent "nobody"; agents: main, helper')
         terminal.type("/switch help\t\r\r")
         await terminal.stands("now with helper, session helper-session-")
-        terminal.type("to the second\r")
-        await terminal.stands("You said: to the second")
+        await terminal.enter("to the second", "You said: to the second")
         await control.prompt("not for the second")
         await control.idle()
         terminal.type("/switch main\r")
         await terminal.stands("You said: not for the second")  # of its past
-        terminal.type("/fork\r")
-        await terminal.stands("a copy; /agents lists both")
-        terminal.type("in the copy\r")
-        await terminal.stands("You said: in the copy")
+        await terminal.enter("/fork", "a copy; /agents lists both")
+        await terminal.enter("in the copy", "You said: in the copy")
         assert "in the copy" not in str(await control.log())
         await leaves(terminal)
 
@@ -63,33 +56,33 @@ async def test_settings_configuration_rows_and_usage(place: Place) -> None:
         await control.idle()
         terminal = await stack.enter_async_context(console(place, "main", command="attach"))
         await terminal.stands("main · m · context 18/1.0k (2%) · 12 in, 6 out · $0.0050 · 10 at once")
-        terminal.type("/settings agent-loop.maxParallelToolCalls 4\r")
-        await terminal.stands("agent-loop.maxParallelToolCalls = 4")
+        await terminal.enter("/settings agent-loop.maxParallelToolCalls 4", "agent-loop.maxParallelToolCalls = 4")
         assert "maxParallelToolCalls: 4" in (place.home / "settings.yaml").read_text("utf-8")
-        terminal.type("/settings agent-loop.maxParallelToolCalls\r")
-        await terminal.stands("agent-loop.maxParallelToolCalls  4  user")
-        terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
-        await terminal.stands("is back to the row's value or the default")
-        terminal.type("/settings agent-loop.maxParallelToolCall 4\r")
-        await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
-        terminal.type("/config agent-loop.maxParallelToolCalls few\r")
-        await terminal.stands("must be a whole number")
+        await terminal.enter("/settings agent-loop.maxParallelToolCalls", "agent-loop.maxParallelToolCalls  4  user")
+        await terminal.enter(
+            "/settings unset agent-loop.maxParallelToolCalls", "is back to the row's value or the default"
+        )
+        await terminal.enter(
+            "/settings agent-loop.maxParallelToolCall 4", 'unknown key; did you mean "maxParallelToolCalls"?'
+        )
+        await terminal.enter("/config agent-loop.maxParallelToolCalls few", "must be a whole number")
         terminal.type("/config agent-loop.max")
         await terminal.stands("\n agent-loop.maxParallelToolCalls  10")
-        terminal.type("\t 7\r")
-        await terminal.stands("agent-loop.maxParallelToolCalls = 7")
+        await terminal.enter("\t 7", "agent-loop.maxParallelToolCalls = 7")
         assert "maxParallelToolCalls: 7   # live" in (place.work / "cordis.yml").read_text("utf-8")
-        terminal.type("/config default-model\r")
-        await terminal.stands("provider: deepseek-official")
-        terminal.type("/plugins tool-bash\r")
-        await terminal.stands("state       active")
+        await terminal.enter("/config default-model", "provider: deepseek-official")
+        await terminal.enter("/plugins tool-bash", "state       active")
         await control.prompt("something")
         await terminal.stands("24 in, 12 out · $0.010 · 7 at once")
-        terminal.type("/usage\r")
-        await terminal.stands("turns  2\n\nmodel                calls  input  cached  output  cost\n")
-        await terminal.stands("deepseek-official/m  2      16     8       12      $0.010")
-        terminal.type("/config llm-deepseek.models [{id: m, prices: {input: 0, cachedInput: 0, output: 0}}]\r")
-        await terminal.stands("24 in, 12 out · $0 · 7 at once")
+        await terminal.enter(
+            "/usage",
+            "turns  2\n\nmodel                calls  input  cached  output  cost\n",
+            "deepseek-official/m  2      16     8       12      $0.010",
+        )
+        await terminal.enter(
+            "/config llm-deepseek.models [{id: m, prices: {input: 0, cachedInput: 0, output: 0}}]",
+            "24 in, 12 out · $0 · 7 at once",
+        )
         await leaves(terminal)
 
 
@@ -97,8 +90,7 @@ async def test_what_waits_is_shown_and_can_be_taken_back(place: Place) -> None:
     async with attached(place) as (control, terminal):
         terminal.type(WAIT + "\r")
         await control.begun()
-        terminal.type("one\r")
-        await terminal.stands("waits: one")
+        await terminal.enter("one", "waits: one")
         assert (await place.dsh("send", "main", "from elsewhere")).code == 0
         await terminal.stands("waits: one\nwaits: from elsewhere")
         terminal.type(f"\x1b{UP}")
@@ -118,12 +110,9 @@ async def test_commands_of_plugins_run_in_the_daemon_and_print_here(place: Place
     plain = (place.work / "cordis.yml").read_text("utf-8") + HMR
     place.write("cordis.yml", plain + "- {id: greeter, name: ./plugins/greeter.py}\n")
     async with attached(place) as (control, terminal):
-        terminal.type("/greet alice\r")
-        await terminal.stands("> /greet alice\nhello alice")
-        terminal.type("/fail\r")
-        await terminal.stands("it went wrong")
-        terminal.type("/slow\r")
-        await terminal.stands("it starts")
+        await terminal.enter("/greet alice", "> /greet alice\nhello alice")
+        await terminal.enter("/fail", "it went wrong")
+        await terminal.enter("/slow", "it starts")
         assert not (place.work / "ended").exists()
         terminal.type(CTRL_C)
         await terminal.stands("it starts\ncancelled")
@@ -132,8 +121,7 @@ async def test_commands_of_plugins_run_in_the_daemon_and_print_here(place: Place
         assert refused["error"]["code"] == "NO_COMMAND"
         place.write("cordis.yml", plain)
         await terminal.stands("config applied: greeter")
-        terminal.type("/greet bob\r")
-        await terminal.stands('there is no command "/greet"')
+        await terminal.enter("/greet bob", 'there is no command "/greet"')
         await leaves(terminal)
 
 
@@ -198,15 +186,12 @@ async def test_a_fork_while_a_turn_runs_is_of_all_before_that_turn(place: Place,
     async with opened(place, command) as terminal:
         terminal.type(WAIT + "\r")
         await begun(place)
-        terminal.type("/fork\r")
-        await terminal.stands("is in its first turn")
+        await terminal.enter("/fork", "is in its first turn")
         go(place)
         await terminal.stands("[demo")
         terminal.type(WAIT + "\r")
         await begun(place)
-        terminal.type("/fork\r")
-        await terminal.stands("a copy up to the last turn that has ended")
-        terminal.type("in the copy\r")
-        await terminal.stands("You said: in the copy")
+        await terminal.enter("/fork", "a copy up to the last turn that has ended")
+        await terminal.enter("in the copy", "You said: in the copy")
         go(place)
         await leaves(terminal)

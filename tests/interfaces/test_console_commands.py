@@ -25,13 +25,10 @@ async def test_help_lists_every_command_and_an_unknown_one_is_no_prompt(place: P
         terminal.type("/help\r")
         for name in ("agents", "switch LABEL", "settings [KEY", "config [ROW", "plugins", "usage", "cancel", "fork"):
             await terminal.stands(f"\n/{name}")
-        terminal.type("/setings\r")
-        await terminal.stands('there is no command "/setings"; did you mean "/settings"?; /help lists them')
-        terminal.type("/usr/bin is a folder\r")
-        await terminal.stands('there is no command "/usr/bin"')
+        await terminal.enter("/setings", 'there is no command "/setings"; did you mean "/settings"?; /help lists them')
+        await terminal.enter("/usr/bin is a folder", 'there is no command "/usr/bin"')
         assert "You said" not in terminal.picture()
-        terminal.type(" /usr/bin is a folder\r")
-        await terminal.stands("You said: /usr/bin is a folder")
+        await terminal.enter(" /usr/bin is a folder", "You said: /usr/bin is a folder")
         await leaves(terminal)
 
 
@@ -39,23 +36,18 @@ async def test_a_plugin_adds_commands_and_takes_them_with_it(place: Place) -> No
     place.write("plugins/greeter.py", GREETER)
     place.write("cordis.yml", DEMO + SETTINGS + HMR + "- {id: greeter, name: ./plugins/greeter.py}\n")
     async with console(place) as terminal:
-        terminal.type("/help\r")
-        await terminal.stands("/greet NAME")
-        await terminal.stands("greet somebody")
+        await terminal.enter("/help", "/greet NAME", "greet somebody")
         terminal.type("/greet al")
         await terminal.stands("\n alice")
         terminal.type("\t\r\r")
         await terminal.stands("hello alice")
-        terminal.type("/fail\r")
-        await terminal.stands("it went wrong")
-        terminal.type("/slow\r")
-        await terminal.stands("it starts")
+        await terminal.enter("/fail", "it went wrong")
+        await terminal.enter("/slow", "it starts")
         terminal.type(CTRL_C)
         await terminal.stands("it starts\ncancelled")
         place.write("cordis.yml", DEMO + SETTINGS + HMR)
         await terminal.stands("config applied: greeter")
-        terminal.type("/greet bob\r")
-        await terminal.stands('there is no command "/greet"')
+        await terminal.enter("/greet bob", 'there is no command "/greet"')
         await leaves(terminal)
 
 
@@ -81,38 +73,30 @@ async def test_a_setting_is_completed_stored_and_in_force(place: Place) -> None:
         await terminal.stands("10 at once")
         terminal.type("/settings maxPar")
         await terminal.stands("agent-loop.maxParallelToolCalls  10")
-        terminal.type("\t 4\r")
-        await terminal.stands("agent-loop.maxParallelToolCalls = 4")
-        await terminal.stands("4 at once")
+        await terminal.enter("\t 4", "agent-loop.maxParallelToolCalls = 4", "4 at once")
         assert "maxParallelToolCalls: 4" in (place.home / "settings.yaml").read_text("utf-8")
-        terminal.type("/settings agent-loop\r")
-        await terminal.stands("agent-loop.maxParallelToolCalls  4  user")
-        terminal.type("/settings agent-loop.maxParallelToolCalls few\r")
-        await terminal.stands("must be a whole number")
-        terminal.type("/settings agent-loop.maxParalelToolCalls 5\r")
-        await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
-        terminal.type("/settings unset agent-loop.maxParallelToolCalls\r")
-        await terminal.stands("10 at once")
+        await terminal.enter("/settings agent-loop", "agent-loop.maxParallelToolCalls  4  user")
+        await terminal.enter("/settings agent-loop.maxParallelToolCalls few", "must be a whole number")
+        await terminal.enter(
+            "/settings agent-loop.maxParalelToolCalls 5", 'unknown key; did you mean "maxParallelToolCalls"?'
+        )
+        await terminal.enter("/settings unset agent-loop.maxParallelToolCalls", "10 at once")
         await leaves(terminal)
 
 
 async def test_a_key_of_the_file_is_shown_and_edited_and_a_refused_edit_changes_nothing(place: Place) -> None:
     path = place.work / "cordis.yml"
     async with console(place) as terminal:
-        terminal.type("/config agent-loop.maxParallelToolCalls\r")
-        await terminal.stands("\n10\n")
-        terminal.type("/config agent-loop.maxParallelToolCalls 7\r")
-        await terminal.stands("agent-loop.maxParallelToolCalls = 7")
-        await terminal.stands("7 at once")
+        await terminal.enter("/config agent-loop.maxParallelToolCalls", "\n10\n")
+        await terminal.enter(
+            "/config agent-loop.maxParallelToolCalls 7", "agent-loop.maxParallelToolCalls = 7", "7 at once"
+        )
         edited = path.read_text("utf-8")
         assert "maxParallelToolCalls: 7   # live" in edited
-        terminal.type("/config agent-loop.maxParallelToolCalls few\r")
-        await terminal.stands("must be a whole number")
+        await terminal.enter("/config agent-loop.maxParallelToolCalls few", "must be a whole number")
         assert path.read_text("utf-8") == edited
-        terminal.type("/config default-model.apiKey sk-1\r")
-        await terminal.stands("keys and passwords do not belong into a composition")
-        terminal.type("/config agent-lop\r")
-        await terminal.stands('no row "agent-lop"; did you mean "agent-loop"?')
+        await terminal.enter("/config default-model.apiKey sk-1", "keys and passwords do not belong into a composition")
+        await terminal.enter("/config agent-lop", 'no row "agent-lop"; did you mean "agent-loop"?')
         await leaves(terminal)
 
 
@@ -131,12 +115,12 @@ async def test_rows_and_usage_are_shown(tmp_path: Path) -> None:
             )
             await terminal.stands("12 in, 6 out · 10 at once")  # no price, no cost
             prices = "{input: 250, cachedInput: 10, output: 500}"
-            terminal.type(f"/config llm-deepseek.models [{{id: deepseek-flash, prices: {prices}}}]\r")
-            await terminal.stands("12 in, 6 out · $0.0050 · 10 at once")
-            terminal.type("/usage\r")
-            await terminal.stands("deepseek-official/deepseek-flash  1      8      4       6       $0.0050")
-            terminal.type("/plugins agent-loop\r")
-            await terminal.stands("state       active")
+            await terminal.enter(
+                f"/config llm-deepseek.models [{{id: deepseek-flash, prices: {prices}}}]",
+                "12 in, 6 out · $0.0050 · 10 at once",
+            )
+            await terminal.enter("/usage", "deepseek-official/deepseek-flash  1      8      4       6       $0.0050")
+            await terminal.enter("/plugins agent-loop", "state       active")
             await leaves(terminal)
 
 
@@ -147,17 +131,14 @@ async def test_what_waits_can_be_listed_dropped_and_taken_back(place: Place) -> 
         for text in ("one", "two", "three"):
             terminal.type(f"{text}\r")
         await terminal.stands("waits: one\nwaits: two\nwaits: three\n")
-        terminal.type("/queue\r")
-        await terminal.stands("1  one\n2  two\n3  three")
+        await terminal.enter("/queue", "1  one\n2  two\n3  three")
         terminal.type("/queue drop 1\r")
         await terminal.gone("waits: one")
         terminal.type(f"\x1b{UP}")
         await terminal.stands("> three")
         await terminal.gone("waits: three")
-        terminal.type(" and more\r")
-        await terminal.stands("waits: two\nwaits: three and more\n")
-        terminal.type("/queue edit 9\r")
-        await terminal.stands("nothing waits as number 9")
+        await terminal.enter(" and more", "waits: two\nwaits: three and more\n")
+        await terminal.enter("/queue edit 9", "nothing waits as number 9")
         go(place)
         await terminal.stands("You said: two")
         await terminal.stands("You said: three and more")
@@ -167,21 +148,14 @@ async def test_what_waits_can_be_listed_dropped_and_taken_back(place: Place) -> 
 
 async def test_a_fork_is_another_agent_that_one_can_come_back_from(place: Place) -> None:
     async with console(place) as terminal:
-        terminal.type("the first\r")
-        await terminal.stands("You said: the first")
-        terminal.type("/fork\r")
-        await terminal.stands("a copy; /agents lists both")
-        terminal.type("in the copy\r")
-        await terminal.stands("You said: in the copy")
-        terminal.type("/agents\r")
-        await terminal.stands("\n  main  main-session-")
-        await terminal.stands("\n* -     session-")
-        terminal.type("/switch nobody\r")
-        await terminal.stands('no agent "nobody"; agents: main')
+        await terminal.enter("the first", "You said: the first")
+        await terminal.enter("/fork", "a copy; /agents lists both")
+        await terminal.enter("in the copy", "You said: in the copy")
+        await terminal.enter("/agents", "\n  main  main-session-", "\n* -     session-")
+        await terminal.enter("/switch nobody", 'no agent "nobody"; agents: main')
         terminal.type("/switch ma\t\r\r")
         await terminal.until(lambda: terminal.visible()[-1].startswith("main") or "\nmain ·" in terminal.picture(), "?")
-        terminal.type("in the old one\r")
-        await terminal.stands("You said: in the old one")
+        await terminal.enter("in the old one", "You said: in the old one")
         await leaves(terminal)
 
 
@@ -189,8 +163,7 @@ async def test_what_a_command_prints_after_ctrl_d_is_not_lost(place: Place) -> N
     place.write("plugins/greeter.py", GREETER)
     place.write("cordis.yml", DEMO + "- {id: greeter, name: ./plugins/greeter.py}\n")
     async with console(place) as terminal:
-        terminal.type("/late\r")
-        await terminal.stands("it waits")
+        await terminal.enter("/late", "it waits")
         terminal.type(CTRL_D)
         await terminal.gone("at once")  # the status line, and all else that is drawn
         (place.work / "go").touch()
@@ -201,8 +174,7 @@ async def test_what_a_command_prints_after_ctrl_d_is_not_lost(place: Place) -> N
 async def test_config_shows_what_runs_also_while_its_file_is_broken(place: Place) -> None:
     async with opened(place) as terminal:
         place.write("cordis.yml", "- {id: half\n")
-        terminal.type("/config default-model.provider\r")
-        await terminal.stands("\ndemo\n")
+        await terminal.enter("/config default-model.provider", "\ndemo\n")
         await leaves(terminal)
 
 
@@ -210,8 +182,9 @@ async def test_config_shows_what_runs_also_while_its_file_is_broken(place: Place
 async def test_config_refuses_a_key_that_the_plugin_does_not_know(place: Place, command: str) -> None:
     before = (place.work / "cordis.yml").read_text("utf-8")
     async with opened(place, command) as terminal:
-        terminal.type("/config agent-loop.maxParallelToolCals 3\r")
-        await terminal.stands('unknown key; did you mean "maxParallelToolCalls"?')
+        await terminal.enter(
+            "/config agent-loop.maxParallelToolCals 3", 'unknown key; did you mean "maxParallelToolCalls"?'
+        )
         await leaves(terminal)
         assert "maxParallelToolCals = 3" not in terminal.screen()
     assert (place.work / "cordis.yml").read_text("utf-8") == before

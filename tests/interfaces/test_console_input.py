@@ -30,8 +30,7 @@ async def waiting_turn(place: Place) -> AsyncIterator[Terminal]:
 
 async def test_lines_typed_during_a_turn_become_the_next_prompts_or_steer_it(place: Place) -> None:
     async with waiting_turn(place) as terminal:
-        terminal.type("a prompt for later\r")
-        await terminal.stands("waits: a prompt for later")
+        await terminal.enter("a prompt for later", "waits: a prompt for later")
         terminal.type("!to the left\r/steer and then right\r")
         await terminal.stands("steers: to the left\nsteers: and then right\nwaits: a prompt for later\n!TEXT steers")
         terminal.type("still being ty")
@@ -56,8 +55,7 @@ async def test_a_prompt_from_elsewhere_is_shown_and_typed_ones_are_shown_once(pl
 
 async def test_cancelling_keeps_the_typed_line_and_what_waits(place: Place) -> None:
     async with waiting_turn(place) as terminal:
-        terminal.type("waiting\r")
-        await terminal.stands("waits: ")
+        await terminal.enter("waiting", "waits: ")
         terminal.type("half")
         terminal.type("\x03")
         await terminal.shows("turn ended: aborted")
@@ -77,8 +75,7 @@ async def test_twice_ctrl_c_in_a_turn_leaves_with_130(place: Place) -> None:
 
 async def test_cancel_as_a_command_drops_what_waits(place: Place) -> None:
     async with waiting_turn(place) as terminal:
-        terminal.type("never\r")
-        await terminal.stands("waits: ")
+        await terminal.enter("never", "waits: ")
         terminal.type("/cancel\r")
         await terminal.shows("turn ended: aborted")
         terminal.type("afterwards\r")

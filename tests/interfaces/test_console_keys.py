@@ -53,8 +53,7 @@ async def test_enter_and_ctrl_c_in_one_breath_cancel_the_turn_that_enter_began(p
         await terminal.stands("waits: call bash")
         terminal.type("/queue drop 1\r")
         await terminal.gone("waits: call bash")
-        terminal.type("another\r")
-        await terminal.stands("You said: another")
+        await terminal.enter("another", "You said: another")
         await leaves(terminal)
     assert prompts(place) == ["another"]
 
@@ -63,8 +62,7 @@ async def test_more_lines_are_written_before_they_are_sent_as_one_prompt(place: 
     async with opened(place) as terminal:
         terminal.type(f"one{ALT_ENTER}two{CTRL_J}three")
         await terminal.stands("> one\n  two\n  three")
-        terminal.type("\r")
-        await terminal.stands("You said: one")
+        await terminal.enter("", "You said: one")
         await leaves(terminal)
     assert prompts(place) == ["one\ntwo\nthree"]
 
@@ -74,8 +72,7 @@ async def test_a_pasted_text_is_only_text(place: Place) -> None:
         terminal.paste("first\r\nsecond\x03\x04\x1b[2Jthird\nfourth\t@")
         await terminal.stands("fourth")
         assert terminal.process.returncode is None and "You said" not in terminal.picture()
-        terminal.type("\r")
-        await terminal.stands("You said: first")
+        await terminal.enter("", "You said: first")
         await leaves(terminal)
     assert prompts(place) == ["first\nsecond[2Jthird\nfourth\t@"]
 
@@ -96,16 +93,12 @@ async def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(place: Place,
             await stack.enter_async_context(controlled(place))
         shell = on_terminal("/bin/bash", "--norc", "-i", cwd=place.work, env=env)
         terminal = await stack.enter_async_context(shell)
-        terminal.type(f"{PYTHON} -m dsh.cli.main {command}\r")
-        await terminal.stands("\n>\n")
+        await terminal.enter(f"{PYTHON} -m dsh.cli.main {command}", "\n>\n")
         terminal.type("half a dr\x1a")
         await terminal.shows("Stopped")
-        terminal.type("echo in the $((40 + 2))nd shell\r")
-        await terminal.stands("\nin the 42nd shell")
-        terminal.type("fg\r")
-        await terminal.stands("\n> half a dr")
-        terminal.type("aft\r")
-        await terminal.stands("You said: half a draft")
+        await terminal.enter("echo in the $((40 + 2))nd shell", "\nin the 42nd shell")
+        await terminal.enter("fg", "\n> half a dr")
+        await terminal.enter("aft", "You said: half a draft")
         terminal.type(CTRL_D)
         await terminal.until(lambda: terminal.visible() and "sh$" in terminal.picture().split("\n")[-1], "no shell")
         terminal.type("exit\r")
@@ -131,8 +124,7 @@ async def test_a_large_paste_is_taken_whole(place: Place) -> None:
     async with opened(place) as terminal:
         await terminal.feed(f"\x1b[200~{text}\x1b[201~")
         await terminal.stands("line 3999")
-        terminal.type("\r")
-        await terminal.stands("You said: line 0")
+        await terminal.enter("", "You said: line 0")
         await leaves(terminal)
     assert prompts(place) == [text]
 
@@ -151,14 +143,12 @@ async def test_what_was_typed_is_found_again_in_the_next_console(place: Place) -
         await terminal.stands("> two\n  lines")
         terminal.type(UP + UP)
         await terminal.stands("> keep this")
-        terminal.type("\r")
-        await terminal.stands("You said: keep this")
+        await terminal.enter("", "You said: keep this")
         terminal.type("\x12two")
         await terminal.stands("> two\n  lines")
         terminal.type("\r")  # ends the search
         await terminal.gone("I-search")
-        terminal.type("\r")
-        await terminal.stands("You said: two")
+        await terminal.enter("", "You said: two")
         await leaves(terminal)
 
 
@@ -174,13 +164,11 @@ async def test_files_are_completed_by_any_part_of_their_path(place: Place) -> No
         await terminal.stands("> look at @src/deep/down/settings_store.py")
         terminal.type("\r")  # takes it
         await terminal.gone("\n src/")
-        terminal.type(" now\r")
-        await terminal.stands("You said: look at @src/deep/down/settings_store.py now")
+        await terminal.enter(" now", "You said: look at @src/deep/down/settings_store.py now")
         terminal.type("in @src/\t")
         await terminal.stands("> in @src/deep/")
         await terminal.until(lambda: terminal.process.returncode is None, "")
-        terminal.type(f"{CTRL_C}mail me at a@b.c\r")
-        await terminal.stands("You said: mail me at a@b.c")
+        await terminal.enter(f"{CTRL_C}mail me at a@b.c", "You said: mail me at a@b.c")
         await leaves(terminal)
 
 
@@ -217,8 +205,7 @@ async def test_windows_of_any_size_show_the_prompt(place: Place, rows: int, colu
 async def test_a_locale_without_utf_8_shows_what_it_can(place: Place) -> None:
     place.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"}
     async with opened(place) as terminal:
-        terminal.type("plain\r")
-        await terminal.stands("You said: plain")
+        await terminal.enter("plain", "You said: plain")
         await leaves(terminal)
 
 
@@ -227,13 +214,11 @@ async def test_a_narrower_window_keeps_what_is_finished_and_draws_what_goes_on_o
     place: Place, reflows: bool
 ) -> None:
     async with opened(place, columns=100, reflows=reflows) as terminal:
-        terminal.type("a first prompt\r")
-        await terminal.stands("You said: a first prompt")
+        await terminal.enter("a first prompt", "You said: a first prompt")
         terminal.type(WAIT + "\r")
         await begun(place)
         for text in ("one that waits " + "and waits " * 7, "two"):
-            terminal.type(f"{text}\r")
-            await terminal.stands(f"waits: {text[:30].strip()}")
+            await terminal.enter(f"{text}", f"waits: {text[:30].strip()}")
         for columns in (80, 61, 44, 30):
             written = len(terminal.raw)
             terminal.resize(40, columns)

@@ -14,7 +14,7 @@ from dsh.llm.prices import Prices
 
 from ..commands import CommandTable
 from ..dialogue import LEAVE, Dialogue
-from ..front import AgentLine, Copied, SettingLine, Waiting
+from ..front import AgentLine, Copied, Host, Waiting
 from ..screen import PlainScreen
 from ..terminal_lines import can_draw, typed_lines
 from ..terminal_text import printable
@@ -390,29 +390,9 @@ class RemoteConsole:
 
     # -- the daemon -----------------------------------------------------------------------------------------------
 
-    async def settings(self) -> Sequence[SettingLine]:
-        return await asyncio.to_thread(self._process.settings)
-
-    def known_settings(self) -> Sequence[SettingLine]:
-        return self._process.settings()
-
-    async def set_setting(self, key: str, value: Any) -> Sequence[str]:
-        return await self._process.set_setting(key, value)
-
-    async def unset_setting(self, key: str) -> None:
-        await self._process.unset_setting(key)
-
-    async def config_text(self) -> str:
-        return await self._process.config_text()
-
-    def known_config(self) -> Sequence[SettingLine]:
-        return self._process.config_known
-
-    async def edit_config(self, key: str, value: Any) -> Sequence[str]:
-        return await self._process.edit_config(key, value)
-
-    async def picture(self) -> Mapping[str, Any]:
-        return await self._process.picture()
+    @property
+    def host(self) -> Host:
+        return self._process
 
     async def usage(self) -> Spending:
         return await self._process.usage(self._target.session_id)

@@ -30,7 +30,7 @@ class RemoteProcess:
         self._ask = ask
         self._home = home
         self.agents_known: list[AgentLine] = []
-        self.config_known: list[SettingLine] = []
+        self._config_known: list[SettingLine] = []
 
     async def look_around(self) -> None:
         """Learn what there is to complete. What cannot be learnt is not offered."""
@@ -95,7 +95,11 @@ class RemoteProcess:
 
         return OfflineSettings(resolve_home(self._home))
 
-    def settings(self) -> list[SettingLine]:
+    async def settings(self) -> Sequence[SettingLine]:
+        """See `Host`."""
+        return await asyncio.to_thread(self.known_settings)
+
+    def known_settings(self) -> Sequence[SettingLine]:
         """Every setting that is known without the daemon. Blocking."""
         from dsh.settings.keys import keys_of
         from dsh.settings.offline import schema_of
@@ -126,9 +130,13 @@ class RemoteProcess:
         """The composed rows as YAML, without secrets."""
         return str((await self._ask("GET", "/api/config"))["text"])
 
+    def known_config(self) -> Sequence[SettingLine]:
+        """The keys, as far as they were learnt."""
+        return self._config_known
+
     async def _learn_config(self) -> None:
         keys = (await self._ask("GET", "/api/config/keys"))["keys"]
-        self.config_known = [
+        self._config_known = [
             SettingLine(each["key"], each["value"], each["layer"], each["about"], tuple(each["allowed"]))
             for each in keys
         ]

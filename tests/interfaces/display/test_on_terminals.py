@@ -88,10 +88,8 @@ async def test_reasoning_stays_whole_for_a_user_who_sets_that(tmp_path: Path) ->
         async with on_terminal(*command, cwd=place.work, env=place.env) as terminal:
             await terminal.stands("3 words; Ctrl-O shows it")
             await terminal.stands("One.\n\n>")
-            terminal.type("/settings console.reasoning whole\r")
-            await terminal.stands("console.reasoning")
-            terminal.type("again\r")
-            await terminal.stands("then another way\n\nTwo.")
+            await terminal.enter("/settings console.reasoning whole", "console.reasoning")
+            await terminal.enter("again", "then another way\n\nTwo.")
             terminal.type("\x04")
             assert await terminal.ends() == 0
 
