@@ -37,6 +37,7 @@ SECTIONS: dict[str, str] = {
     "agent-default-model": "dsh.models.default_model:Selection",
     "llm-deepseek": "dsh.models.deepseek:Config",
     "shell": "dsh.shell.bash:Config",
+    "console": "dsh.interfaces.console:Display",
 }
 """Section name -> `module:attribute` of its schema (a `ConfigModel`)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,16 @@ def test_a_key_that_the_section_does_not_have_is_refused_and_one_of_an_unknown_s
 
 
 KNOWN = " (known keys: maxParallelToolCalls)"
+
+
+def test_every_section_that_a_built_in_plugin_installs_is_known(tmp_path: Path) -> None:
+    calls = re.compile(r'install_settings_section\(\s*ctx,\s*(?:"([a-z-]+)"|(\w+))')
+    sources = "\n".join(path.read_text("utf-8") for path in Path(offline.__file__).parents[1].rglob("*.py"))
+    installed = {literal for literal, _ in calls.findall(sources) if literal}
+    assert installed >= {"agent-loop", "console", "shell"} and installed <= offline.SECTIONS.keys()
+    settings = offline.OfflineSettings(resolve_home(tmp_path))
+    with pytest.raises(SettingsError, match='console.reasonin: unknown key; did you mean "reasoning"'):
+        settings.set("console.reasonin", "whole")
 
 
 def test_values_are_looked_at_before_the_lock_and_again_if_the_document_changed(
