@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -114,8 +115,8 @@ def _names(name: str, kind: str) -> dict[str, str]:
     snake, kebab = "_".join(words), "-".join(words)
     if keyword.iskeyword(snake) or keyword.issoftkeyword(snake):
         refuse("it is a word of the Python language")
-    if snake in sys.stdlib_module_names:
-        refuse("a module of Python has it, which tests beside the file would no longer find")
+    if snake in sys.stdlib_module_names or _is_installed(snake):
+        refuse("a module that is installed has it, which tests beside the file would no longer find")
     if snake.startswith("test_") or snake in ("test", "conftest"):
         refuse("pytest would take the file for a test")
     pascal = "".join(word.capitalize() for word in words)
@@ -125,6 +126,11 @@ def _names(name: str, kind: str) -> dict[str, str]:
     if _words_used(f"{kind}.py") & {snake, pascal}:
         refuse("the file that is written uses that word itself")
     return names
+
+
+def _is_installed(module: str) -> bool:
+    found = find_spec(module)
+    return found is not None and found.origin is not None  # a folder without code has no origin
 
 
 def _built_in_names() -> set[str]:

@@ -24,7 +24,7 @@ TEXT      a prompt; while the agent works it waits for its turn
 !TEXT     into the running turn, at its next step
 @PATH     names a file of the workspace, with completion
 Enter sends, Alt-Enter or Ctrl-J begins a new line, Tab completes, Up and Ctrl-R find what was typed before
-Ctrl-O shows the last reasoning, Ctrl-T the last tool result as a whole
+Ctrl-O shows the last reasoning, Ctrl-T the last tool result as a whole, Alt-Up takes the last waiting prompt back
 Ctrl-C stops the turn and drops nothing, twice it leaves; Ctrl-D leaves, Ctrl-Z suspends until `fg`"""
 
 
@@ -77,6 +77,8 @@ class _BuiltIn:
         await self._dialogue.submit(argument, steer=True, typed=f"/steer {argument}")
 
     def cancel(self, argument: str, screen: Screen) -> None:
+        if not (self._front.running or self._front.queue()):
+            raise CommandError("nothing runs, and nothing waits")
         self._front.cancel(keep_queue=False)
 
     async def fork(self, argument: str, screen: Screen) -> None:

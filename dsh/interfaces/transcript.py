@@ -339,7 +339,7 @@ class Transcript:
 
     def _prompt(self, sign: str, text: str) -> None:
         below = " " * (len(sign) + 1)
-        rows = self._wrapped(text, len(below)).split("\n")
+        rows = self._wrapped(text.rstrip("\n"), len(below)).split("\n")
         self._print("prompt", self._ink(BOLD, f"{sign} " + f"\n{below}".join(rows)))
 
     def _wrapped(self, text: str, margin: int = 0) -> str:

@@ -40,7 +40,7 @@ async def test_each_kind_passes_its_own_test_and_the_check_of_the_composition(pl
         assert f"wrote plugins/a_{kind}.py\nwrote plugins/test_a_{kind}.py\nadded the row a-{kind}" in done.out
     assert "9 passed" in test_in(place, "plugins")
     checked = await place.dsh("config", "check", "--json")
-    assert checked.json() == {"ok": True, "rows": rows + 4, "problems": [], "warnings": []}
+    assert checked.json() == {"ok": True, "rows": rows + 4, "problems": [], "warnings": [], "notes": []}
     after = (place.work / "cordis.yml").read_text("utf-8")
     start, end = after.index("- id: a-tool"), after.index("\n# -- guards")
     assert after[:start] + after[end:] == before  # comments and all
@@ -90,7 +90,8 @@ async def test_a_name_that_the_runtime_uses_for_such_a_thing_is_refused(place: P
         ("../up", "for example up"),
         ("", "such as word-count"),
         ("import", "a word of the Python language"),
-        ("json", "a module of Python has it"),
+        ("json", "a module that is installed has it"),
+        ("dsh", "a module that is installed has it"),
         ("test-x", "pytest would take the file for a test"),
         ("tools", "dsh has something of that name"),
         ("tool-bash", "dsh has something of that name"),

@@ -43,6 +43,13 @@ async def test_ctrl_c_cancels_the_command_that_runs_also_after_a_key_has_begun_s
     assert talk.left == []
 
 
+async def test_a_cancel_of_nothing_says_so() -> None:
+    talk = Talk()
+    talk.type("/cancel", None)
+    await talk.dialogue.run(talk.typed())
+    assert talk.text.strip() == "nothing runs, and nothing waits"
+
+
 async def test_what_a_key_began_is_waited_for_and_a_prompt_taken_back_is_kept(tmp_path: Path) -> None:
     talk = Talk(tmp_path)
     talk.front.waiting = [Waiting("m", "taken back")]
