@@ -21,6 +21,9 @@ from dsh.cordis import HarnessError
 DEFAULT_LOCK_LIMIT = 10.0
 """Seconds to wait for a document's lock."""
 
+LEFT_BEHIND_LIMIT = 2.0
+"""Seconds to wait for the lock of a process that no longer runs."""
+
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.2
 _RETRIES = 10
@@ -95,10 +98,13 @@ def _timeout_error(path: Path, shown: str | None) -> LockTimeoutError:
 
 def _attempts(path: Path, limit: float, shown: str | None) -> Iterator[float]:
     """Take the lock of `path`; the seconds to wait before each further attempt. Raises LockTimeoutError."""
-    end = time.monotonic() + limit
+    began = time.monotonic()
     pause = _FIRST_PAUSE
     while not try_lock(path):
-        if (left := end - time.monotonic()) <= 0:
+        waited = time.monotonic() - began
+        pid, alive = lock_holder(path)
+        left = (limit if pid is None or alive else min(limit, LEFT_BEHIND_LIMIT)) - waited
+        if left <= 0:
             raise _timeout_error(path, shown)
         yield min(pause, left)
         pause = min(pause * 2, _LONGEST_PAUSE)

@@ -234,7 +234,9 @@ def test_b07d_the_lock_names_its_holder_and_goes_on_failure_too(tmp_path: Path) 
     assert not lock_path(document).exists()
 
 
-def test_b07e_a_held_lock_is_named_with_its_holder_alive_or_not(tmp_path: Path) -> None:
+def test_b07e_a_held_lock_is_named_with_its_holder_alive_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = tmp_path / "doc.yaml"
     lock_path(document).write_text(f"{os.getpid()}\n")
     with pytest.raises(LockTimeoutError, match=rf"held by the running process {os.getpid()}"):
@@ -246,8 +248,10 @@ def test_b07e_a_held_lock_is_named_with_its_holder_alive_or_not(tmp_path: Path) 
     with pytest.raises(
         LockTimeoutError, match="timed out waiting for the writer lock .*no longer runs; remove that file"
     ):
-        with document_lock(document, limit=0.03):
-            raise AssertionError
+        with monkeypatch.context() as patch:
+            patch.setattr(fileio, "LEFT_BEHIND_LIMIT", 0.03)
+            with document_lock(document, limit=3600):  # nobody will give it back
+                raise AssertionError
     lock_path(document).write_text("")
     with pytest.raises(LockTimeoutError, match="its holder is unknown"):
         with document_lock(document, limit=0.03):
