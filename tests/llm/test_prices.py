@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsh.cordis import ConfigError
+from dsh.llm.prices import Prices
+from dsh.loader.yamlio import detach, parse_yaml
 from dsh.models.deepseek.config import Config
 
 RIGHT = {"input": 0.3, "cachedInput": 0.006, "output": 1.2}
@@ -49,3 +52,12 @@ def test_what_is_wrong_with_a_price_is_told_with_its_place(change: dict[str, Any
 def test_a_list_of_prices_is_told_what_to_write() -> None:
     with pytest.raises(ConfigError, match=r"models\[0\].prices: must be a mapping"):
         read([0.3])
+
+
+def test_the_example_in_the_shipped_composition_can_be_uncommented() -> None:
+    text = (Path(__file__).parents[2] / "cordis.yml").read_text("utf-8")
+    example = text.partition("name: dsh-llm-deepseek\n")[2].partition("\n- id:")[0]
+    lines = [line.removeprefix("  # ") for line in example.split("\n")]
+    row: Any = detach(parse_yaml("\n".join(lines), file="cordis.yml"))
+    config = Config.validate(row["config"], strict=True)
+    assert config.model("deepseek-flash").prices == Prices(input=0.3, cached_input=0.006, output=1.2)
