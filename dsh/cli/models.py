@@ -179,7 +179,7 @@ def _print(path: Path, found: Mapping[str, Any], why: str, daemon: Daemon | None
     from dsh.interfaces.spending import price_text
     from dsh.interfaces.terminal_text import spelled
 
-    where = f"daemon {daemon.entry.pid}" if daemon is not None else "not running; started for this look"
+    where = f"daemon {daemon.entry.pid}" if daemon is not None else "no daemon of it answers; started for this look"
     typer.echo(f"{show_path(str(path))}: {where}")
     default = found["default"]
     shown = "none" if default is None else f"{default['provider']}/{default['model']}"

@@ -158,9 +158,7 @@ def _daemons(home: Home) -> Iterator[Finding]:
         daemon = status_of(entry)
         if daemon is not None and daemon.status is None:
             text = f"daemon {entry.pid} ({entry.config}) does not answer"
-            yield warning(
-                "daemons", text, f"`kill -CONT {entry.pid}` if it was stopped; `dsh stop {entry.pid}` ends it"
-            )
+            yield warning("daemons", text, f"`kill -CONT {entry.pid}` if it was stopped; `kill {entry.pid}` ends it")
         elif daemon is not None:
             yield ok("daemons", f"{entry.pid} runs {entry.config} with {len(daemon.agents)} agents")
 
