@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
 
+from dsh.cordis import describe_error
 from dsh.cordis.records import record
 
 if TYPE_CHECKING:
+    from dsh.core.session_event import SessionEvent
+
     from .run import Run
     from .session import Session
 
@@ -29,9 +34,17 @@ PermissionCallback = Callable[[PermissionRequest], "Awaitable[bool] | bool"]
 
 
 async def decide(callback: PermissionCallback, request: PermissionRequest) -> bool:
-    """The callback's answer."""
-    answer = callback(request)
-    return (await answer if inspect.isawaitable(answer) else answer) is True
+    """The callback's answer; one that raises refuses."""
+    try:
+        answer = callback(request)
+        return (await answer if inspect.isawaitable(answer) else answer) is True
+    except Exception as error:
+        _failed("the permission callback", error)
+        return False
+
+
+def _failed(what: str, error: Exception) -> None:
+    print(f"{what} failed: {describe_error(error)}", file=sys.stderr)
 
 
 Watcher = Callable[[str, Any], object]
@@ -50,11 +63,11 @@ class AgentInfo:
 class Backend(ABC):
     """Answers the requests of ``dsh.interfaces.agent_requests``, and tells sessions and watchers what happens.
 
-    sessions: those the program holds, by id. watchers: of settings.
+    sessions: those the program holds, by id, for as long as it does. watchers: of settings.
     """
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
+        self.sessions: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self.watchers: list[Watcher] = []
 
     @abstractmethod
@@ -73,10 +86,23 @@ class Backend(ABC):
     def tell(self, name: str, run: Run | None, **params: Any) -> None:
         """Make a request at once, in the order of the calls. Raises, or fails the run, when it is refused."""
 
+    def happened(self, session_id: str, event: SessionEvent) -> None:
+        """Pass the next event of a session on."""
+        if (session := self.sessions.get(session_id)) is not None:
+            session._happened(event)
+
+    def disposed(self, session_id: str) -> None:
+        """The agent of a session is gone."""
+        if (session := self.sessions.get(session_id)) is not None:
+            session._gone()
+
     def settings_changed(self, section: str, value: Any) -> None:
-        """Pass a changed section on."""
+        """Pass a changed section on; a watcher that raises keeps nobody else from it."""
         for watcher in list(self.watchers):
-            watcher(section, value)
+            try:
+                watcher(section, value)
+            except Exception as error:
+                _failed(f"a watcher of {section}", error)
 
     def all_gone(self) -> None:
         """Nothing runs any more."""

@@ -178,10 +178,9 @@ class Harness:
         return self._session((await self._backend.ask("resume", sessionId=session_id))["sessionId"])
 
     def _session(self, session_id: str) -> Session:
-        sessions = self._backend.sessions
-        if session_id not in sessions:
-            sessions[session_id] = Session(self._backend, session_id)
-        return sessions[session_id]
+        session = self._backend.sessions.get(session_id) or Session(self._backend, session_id)
+        self._backend.sessions[session_id] = session
+        return session
 
     # -- in this process ----------------------------------------------------------------------------------------------
 

@@ -89,9 +89,9 @@ class LocalBackend(Backend):
         root.provide("followFiles", self._follow)
         if not self._configured_agents:
             root.provide("startConfiguredAgents", False)
-        root.on(SessionAppended, self._appended)
+        root.on(SessionAppended, lambda event: self.happened(event.session.id, event.event))
         root.on(AgentStatus, self._status)
-        root.on(SessionDisposed, self._disposed)
+        root.on(SessionDisposed, lambda event: self.disposed(event.session.id))
         root.on("settings/updated", self._setting, global_=True)
         if self._permission is not None:
             root.on("approval/request", self._approve)
@@ -119,11 +119,6 @@ class LocalBackend(Backend):
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def _appended(self, event: SessionAppended) -> None:
-        session = self.sessions.get(event.session.id)
-        if session is not None:
-            session._happened(event.event)
-
     def _status(self, event: AgentStatus) -> None:
         session = self.sessions.get(event.agent.id)
         if session is not None and event.status == "idle" and (left := session._unfinished()):
@@ -133,11 +128,6 @@ class LocalBackend(Backend):
     def _at_rest(self, session: Session, left: list[Run]) -> None:
         if self._requests is not None and self._requests.status({"sessionId": session.id})["status"] == "idle":
             session._idle(left)
-
-    def _disposed(self, event: SessionDisposed) -> None:
-        session = self.sessions.get(event.session.id)
-        if session is not None:
-            session._gone()
 
     def _setting(self, event: Any) -> None:
         if self._requests is not None:

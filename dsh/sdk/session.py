@@ -120,7 +120,7 @@ class Session:
             follower._take(event)
         for run in self._runs:
             run._take(event)
-        self._forget_done()
+        self._runs = self._unfinished()
 
     def _unfinished(self) -> list[Run]:
         """The runs that are not over: what going idle would leave behind."""
@@ -131,7 +131,7 @@ class Session:
         for run in left:
             if not run.done:
                 run._end(PromptTrace.idle)
-        self._forget_done()
+        self._runs = self._unfinished()
 
     def _gone(self) -> None:
         """The agent was disposed."""
@@ -140,10 +140,6 @@ class Session:
         self._runs.clear()
         for follower in list(self._followers):
             follower.close()
-
-    def _forget_done(self) -> None:
-        if any(run.done for run in self._runs):
-            self._runs = [run for run in self._runs if not run.done]
 
 
 class Follower:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dsh.cordis import HarnessError, describe_error
+from dsh.cordis import HarnessError
 from dsh.core.session_event import SessionEvent
 from dsh.interfaces.stdio_jsonrpc import METHOD_NOT_FOUND, JsonRpcPeer, RpcError
 from dsh.interfaces.stdout import LineOutput
@@ -164,23 +164,19 @@ class SpawnedBackend(Backend):
     def _told(self, method: str, params: Any) -> None:
         if method == "settings.updated":
             self.settings_changed(params["section"], params["value"])
-            return
-        if method == "permission.requested":
+        elif method == "permission.requested":
             self._asked[params["requestId"]] = asyncio.ensure_future(self._approve(params))
-            return
-        if method == "permission.closed":
+        elif method == "permission.closed":
             if (question := self._asked.get(params["requestId"])) is not None:
                 question.cancel()
-            return
-        session = self.sessions.get(params.get("sessionId"))
-        if session is None:
-            return
-        if method == "session.event":
-            session._happened(SessionEvent.from_wire(params["event"]))
+        elif method == "session.event" and params["sessionId"] in self.sessions:
+            self.happened(params["sessionId"], SessionEvent.from_wire(params["event"]))
         elif method == "session.disposed":
-            session._gone()
-        elif method == "session.status" and params["status"] == "idle" and (left := session._unfinished()):
-            self._keep(self._look_again(session, left))
+            self.disposed(params["sessionId"])
+        elif method == "session.status" and params["status"] == "idle":
+            session = self.sessions.get(params["sessionId"])
+            if session is not None and (left := session._unfinished()):
+                self._keep(self._look_again(session, left))
 
     async def _look_again(self, session: Session, left: list[Run]) -> None:
         """See whether the agent is idle for good: a prompt that came late wakes it again right after it was."""
@@ -190,11 +186,8 @@ class SpawnedBackend(Backend):
     async def _approve(self, asked: Mapping[str, Any]) -> None:
         assert self._permission is not None and self._peer is not None
         request = PermissionRequest(asked["sessionId"], asked["toolName"], asked.get("callId"), asked.get("reason"))
-        allowed = False
         try:
             allowed = await decide(self._permission, request)
-        except Exception as error:
-            print(f"the permission callback failed: {describe_error(error)}", file=sys.stderr)
         finally:
             del self._asked[asked["requestId"]]
         outcome = "allowed-once" if allowed else "rejected"

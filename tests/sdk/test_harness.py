@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -318,6 +320,16 @@ async def test_following_ends_at_once_where_no_agent_is(start: Start) -> None:
             await anext(session.follow())
 
 
+async def test_a_session_that_the_program_lets_go_of_is_not_kept(place: Place) -> None:
+    async with harness(place) as h:
+        session = await h.new_session()
+        kept = weakref.ref(session)
+        await session.close()
+        del session
+        gc.collect()
+        assert kept() is None
+
+
 async def test_a_prompt_from_another_thread_is_refused_before_any_of_it_is_given(start: Start) -> None:
     async with MockLlmServer(["success"]) as server, start(server) as h:
         session = await h.session("main")
@@ -373,6 +385,7 @@ async def test_settings_are_read_changed_and_watched(start: Start, place: Place)
     async with start() as h:
         key = "agent-loop.maxParallelToolCalls"
         heard: list[Any] = []
+        h.settings.watch(key, lambda value: 1 / 0)  # which is told, and stops neither the harness nor other watchers
         undo = h.settings.watch(key, heard.append)
         assert await h.settings.get(key) == 10 and await h.settings.get("agent-loop") == {"maxParallelToolCalls": 10}
         await h.settings.set(key, 2)
