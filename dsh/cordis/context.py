@@ -117,8 +117,6 @@ class Context(EventMethods, TimeMethods):
     def __repr__(self) -> str:
         return f"Context <{self.fiber.display_name}>"
 
-    # --- the root
-
     async def __aenter__(self) -> Self:
         self.runtime.attach()
         return self
@@ -163,8 +161,6 @@ class Context(EventMethods, TimeMethods):
         """The whole tree as JSON-able data: fibers, services, events, dependency cycles."""
         return inspect_root(self.runtime)
 
-    # --- plugins
-
     def plugin(self, plugin: Any, config: Any = None, *, inject: Any = None, entry_id: str | None = None) -> Fiber:
         """Mount a plugin (or what `resolve_plugin` made of it) as a child fiber; `await` it to see it settled.
 
@@ -183,8 +179,6 @@ class Context(EventMethods, TimeMethods):
     def inject(self, deps: Any, fn: Callable[[Context], Any]) -> Fiber:
         """A child fiber that runs `fn(ctx)` while `deps` are available, again after each change."""
         return self.plugin(fn, inject=deps)
-
-    # --- effects
 
     def effect(self, setup: Any, label: str | None = None) -> Disposer:
         """Run a setup and keep its undo.
@@ -254,8 +248,6 @@ class Context(EventMethods, TimeMethods):
 
         self.runtime.loop.call_soon_threadsafe(call)
         return future
-
-    # --- services
 
     @overload
     def provide(self, name: str, service: Any, /) -> Disposer: ...
@@ -332,8 +324,6 @@ class Context(EventMethods, TimeMethods):
             return name
         head, *rest = name.split("_")
         return head + "".join(part[:1].upper() + part[1:] for part in rest)
-
-    # --- derived contexts
 
     def isolate(self, name: Any, label: Hashable = None) -> Context:
         """A context in which a service name means another realm: a private one, or the one all share by `label`."""

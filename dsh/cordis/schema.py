@@ -19,21 +19,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Self, cast, get_type_hints
 
 from .errors import CordisError, describe_error
-from .fields import ConfigError, FieldInfo, field, foreign_issues, wire_value, with_checks
-from .issues import BAD, MISSING, ConfigIssue, Keys, Walk
+from .fields import ConfigError as ConfigError
+from .fields import FieldInfo as FieldInfo
+from .fields import field as field
+from .fields import foreign_issues, wire_value, with_checks
+from .issues import BAD, MISSING, Keys, Walk
+from .issues import ConfigIssue as ConfigIssue
 from .jsonio import json_equal
 from .nearest import meant, nearest
 from .shapes import Checked, remedy, shape_of
-
-__all__ = [
-    "ConfigError",
-    "ConfigIssue",
-    "ConfigModel",
-    "FieldInfo",
-    "field",
-    "inspect_config",
-    "validate_config",
-]
 
 
 class ConfigModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dsh.cordis import Emit, Waterfall
@@ -38,11 +37,7 @@ class Ask:
 PolicyDecision: TypeAlias = Allow | Deny | Ask
 
 
-class _Unset(Enum):
-    UNSET = "unset"
-
-
-UNSET: Final = _Unset.UNSET
+UNSET: Final[Any] = object()
 """No replacement value (None is a value)."""
 
 

@@ -49,22 +49,20 @@ class EnvLayer:
 class LaunchEnvironment:
     """Immutable variables by trust. Names ignore case on Windows, an empty value is present."""
 
-    __slots__ = ("_fold", "_layers", "_merged", "warnings")
+    __slots__ = ("_fold", "_layers", "values", "warnings")
 
     def __init__(
         self, layers: Iterable[EnvLayer], *, windows: bool = sys.platform == "win32", warnings: Iterable[str] = ()
     ) -> None:
         self._fold = windows
-        by_source: dict[EnvSource, dict[str, EnvValue]] = {source: {} for source in TRUST_ORDER}
+        self._layers: dict[EnvSource, dict[str, EnvValue]] = {source: {} for source in TRUST_ORDER}
         for layer in layers:
-            target = by_source[layer.source]
             for name, value in layer.values.items():
-                target[self._key(name)] = EnvValue(value, layer.source, layer.path)
-        self._layers = by_source
-        merged: dict[str, str] = {}
-        for source in reversed(TRUST_ORDER):
-            merged.update((name, entry.value) for name, entry in by_source[source].items())
-        self._merged = MappingProxyType(merged)
+                self._layers[layer.source][self._key(name)] = EnvValue(value, layer.source, layer.path)
+        upwards = [self._layers[source] for source in reversed(TRUST_ORDER)]
+        merged = {name: entry.value for found in upwards for name, entry in found.items()}
+        self.values: Mapping[str, str] = MappingProxyType(merged)
+        """All variables, the most trusted value of each (read-only)."""
         self.warnings = tuple(warnings)
         """What was wrong with the files but did not stop the start; sentences for the log."""
 
@@ -83,13 +81,8 @@ class LaunchEnvironment:
                 return self._layers[source][key]
         return None
 
-    @property
-    def values(self) -> Mapping[str, str]:
-        """All variables, the most trusted value of each (read-only)."""
-        return self._merged
-
     def __repr__(self) -> str:  # values may be secrets
-        return f"LaunchEnvironment({len(self._merged)} variables)"
+        return f"LaunchEnvironment({len(self.values)} variables)"
 
 
 def inherited_environment(environ: Mapping[str, str] | None = None) -> LaunchEnvironment:

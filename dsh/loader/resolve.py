@@ -98,7 +98,7 @@ def load(target: Target) -> Any:
     """Import the plugin object: the module itself, or the attribute the name asks for. Raises `PluginImportError`."""
     assert target.module is not None
     if target.path is not None:
-        _local_finder().add(target.module, target.path)
+        _local_finder().files[target.module] = target.path
     try:
         found: Any = importlib.import_module(target.module)
     except KeyboardInterrupt:
@@ -199,18 +199,15 @@ class LocalFinder:
     """Finds the modules of the synthetic packages. Stands on `sys.meta_path` once the first such plugin is loaded."""
 
     def __init__(self) -> None:
-        self._files: dict[str, Path] = {}
-
-    def add(self, module: str, file: Path) -> None:
-        """Remember which file a plugin's module is, for file names that are no module names."""
-        self._files[module] = file
+        self.files: dict[str, Path] = {}
+        """Which file a plugin's module is: file names need not be module names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if not fullname.startswith(LOCAL_PACKAGE + ".") or not path:
             return None
-        file = self._files.get(fullname)
+        file = self.files.get(fullname)
         if file is not None:
             folders = [str(file.parent)] if file.name == "__init__.py" else None
             return importlib.util.spec_from_file_location(

@@ -71,8 +71,6 @@ class Loader(Service, name="loader"):
         ctx.on(PluginChanged, self._note_disposal, global_=True)
         ctx.on(StatusChanged, self._note_status, global_=True)
 
-    # --- looking
-
     def entries(self) -> Iterator[Entry]:
         """All rows of all trees, depth first, in the order of their files."""
         return self.root.walk()
@@ -110,8 +108,6 @@ class Loader(Service, name="loader"):
     def fibers(self) -> list[Fiber]:
         """The mounted fibers of all rows."""
         return [entry.fiber for entry in self.entries() if entry.fiber is not None and entry.is_mounted]
-
-    # --- edits
 
     async def refresh(self, path: str | os.PathLike[str] | None = None) -> bool:
         """Read the trees that use `path` (all trees without it) again and apply what changed.
@@ -329,8 +325,6 @@ class Loader(Service, name="loader"):
             raise error
         return result  # type: ignore[return-value]
 
-    # --- opening trees
-
     def start(self, source: Source, reading: Reading | None = None) -> Entry:
         """Mount the root include on a source, as read before. Rows that fail are noted on their entries; nothing waits
         here."""
@@ -352,8 +346,6 @@ class Loader(Service, name="loader"):
         publishes a service in the root realm.
         """
         return await mount_file(self, Path(os.path.abspath(path)), ctx)
-
-    # --- what the parts of the loader share
 
     def announce(self, entry: Entry, kind: EntryChange) -> None:
         """Tell that something happened to a row."""
@@ -403,8 +395,6 @@ class Loader(Service, name="loader"):
             done = await outcomes([fiber.until_settled() for fiber, _ in busy], self.options.settle_limit)
             if done is None:
                 return [entry for fiber, entry in busy if not fiber.is_settled]
-
-    # --- listening
 
     def _resolve_config(self, event: ConfigResolve, following: Callable[[], Any]) -> Any:
         value = following()
