@@ -85,6 +85,8 @@ class FakeDaemon:
             return {"messageId": "m-1", "seq": 0}
         if path == "/api/commands":
             return {"commands": []}
+        if path == "/api/config/keys":
+            return {"keys": []}
         if path.endswith("/usage"):
             return {"turns": 0, "route": "", "routes": {}, "context": {"window": None, "used": 0}}
         if path.endswith("/events"):

@@ -73,6 +73,12 @@ class Daemon(NamedTuple):
             )
         return f"{self.name} does not answer; if it was stopped by a signal, `kill -CONT {pid}` lets it go on"
 
+    def client(self) -> Client:
+        """A connection to it. Raises NoAnswerError when it did not answer a moment ago."""
+        if self.status is None:
+            raise NoAnswerError(self.silence)
+        return Client(self.entry)
+
     @property
     def agents(self) -> list[dict[str, Any]]:
         """Its agents as it describes them."""
@@ -97,7 +103,7 @@ class Target(NamedTuple):
 
     def client(self) -> Client:
         """A connection to its daemon."""
-        return Client(self.daemon.entry)
+        return self.daemon.client()
 
     def path(self, rest: str = "") -> str:
         """The API path of its session."""

@@ -40,7 +40,7 @@ async def run(api: Api, request: Request, name: str) -> EventStream:
         raise ApiError(400, "BAD_REQUEST", f"argument must be a text, and width a whole number from 1 to {WIDEST}")
     command = next((each for each in _registered(api) if each.name == name), None)
     if command is None:
-        raise ApiError(404, "NO_COMMAND", f'no plugin has the command "/{name}" (any more)')
+        raise ApiError(404, "NO_COMMAND", f'there is no command "/{name}" of a plugin (any more)')
     running = _Running(command, argument, width)
     return EventStream(running.chunks(), running.leave)
 

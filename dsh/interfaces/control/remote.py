@@ -103,7 +103,7 @@ class RemoteConsole:
             await self._while_it_answers(self._jobs)  # what the person still asked for
             for job in self._jobs:
                 job.cancel()
-            done = await asyncio.gather(watching, talking, *self._jobs, return_exceptions=True)
+            done = await asyncio.gather(watching, talking, leaving, *self._jobs, return_exceptions=True)
         finally:
             await self._link.close()
         for error in done:
