@@ -100,8 +100,6 @@ class Fiber:
         if spec is not None:
             self._index()
 
-    # --- looking at a fiber
-
     @property
     def name(self) -> str | None:
         """The plugin's display name, if it has one."""
@@ -168,8 +166,6 @@ class Fiber:
     def __repr__(self) -> str:
         return f"<Fiber {self.uid} {self.display_name} {self.state.name}>"
 
-    # --- asking something of it
-
     def __await__(self) -> Generator[Any, None, Fiber]:
         check_self_await(self.stack, "settling")
         owned = self.runtime.current_task()
@@ -213,8 +209,6 @@ class Fiber:
         raises what makes that fail. Awaiting is optional. `no_save` tells the loader not to write the row.
         """
         return update_fiber(self, raw, no_save)
-
-    # --- what it should run on
 
     def _index(self) -> None:
         keys = tuple((name, self.ctx.realm(name)) for name in self.needs)
@@ -307,8 +301,6 @@ class Fiber:
         elif old != self._keys:
             self.refresh()
         return provides_elsewhere or old != self._keys
-
-    # --- transitions
 
     async def run_transitions(self, run: Eager) -> None:
         """Load and unload until the fiber is where it should be."""
@@ -424,8 +416,6 @@ class Fiber:
             self._failed_target = _serials(self.committed or {})
             self._broken = True
             self.refresh()
-
-    # --- as an item on its parent's effect stack
 
     def begin_undo(self) -> Latch:
         self._retire()
