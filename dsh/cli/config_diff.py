@@ -76,16 +76,21 @@ def _running(source: Source) -> Iterator[tuple[int, Any, set[str]]]:
     ]
     if not entries:
         return
-    from dsh.interfaces.control.client import Client, ControlError
+    from dsh.interfaces.control.client import ControlError, DaemonGoneError, NoAnswerError, status_of
     from dsh.loader.yamlio import parse_yaml
 
     for entry in entries:
+        daemon = status_of(entry)
+        if daemon is None:  # it has ended
+            continue
         try:
-            with Client(entry) as client:
+            with daemon.client() as client:
                 answer = client.get("/api/config")
                 yield entry.pid, parse_yaml(answer["text"]), set(answer.get("launcher", ()))
+        except (DaemonGoneError, NoAnswerError) as error:
+            tell(str(error))
         except ControlError as error:
-            tell(f"daemon {entry.pid}: {error}")
+            tell(f"{daemon.name}: {error}")
 
 
 def _place(rows: Any, each: Difference) -> Mark | None:

@@ -56,9 +56,7 @@ def _file(target: str | None) -> Path | None:
 
 
 def _ask(daemon: Any) -> dict[str, Any]:
-    from dsh.interfaces.control.client import Client
-
-    with Client(daemon.entry) as client:
+    with daemon.client() as client:
         answer: dict[str, Any] = client.get("/api/plugins")
     return {"pid": daemon.entry.pid, **answer}
 

@@ -94,13 +94,13 @@ def routes(file: Path | None) -> tuple[Path, dict[str, Any], Daemon | None]:
 
     from dsh.cli.daemons import home_folder
     from dsh.cli.host import default_config
-    from dsh.interfaces.control.client import Client, ControlError, find_daemons
+    from dsh.interfaces.control.client import ControlError, find_daemons
 
     path = (file or default_config()).absolute()
     for daemon in find_daemons(home_folder()):
-        if daemon.status is not None and Path(daemon.entry.config) == path:
+        if Path(daemon.entry.config) == path:
             try:
-                with Client(daemon.entry) as client:
+                with daemon.client() as client:
                     return path, client.get("/api/models"), daemon
             except ControlError:
                 continue  # it ended or has no models; the file says more

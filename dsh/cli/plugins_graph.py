@@ -61,12 +61,12 @@ def _offline(target: str | None) -> tuple[ServiceGraph, str]:
 
 def _live(target: str | None) -> tuple[ServiceGraph, str]:
     from dsh.cli.daemons import control_errors, home_folder
-    from dsh.interfaces.control.client import Client, find_daemon
+    from dsh.interfaces.control.client import find_daemon
     from dsh.interfaces.service_graph import RowServices, ServiceGraph
 
     with control_errors():
         daemon = find_daemon(home_folder(), target)
-        with Client(daemon.entry) as client:
+        with daemon.client() as client:
             picture: dict[str, Any] = client.get("/api/plugins")
     rows = [
         RowServices(row["id"], row["plugin"], set(row["needs"]), {*row["provides"], *row["offers"]}, state=row["state"])

@@ -48,11 +48,14 @@ async def test_a_daemon_that_does_not_answer_is_named_where_an_agent_is_not_foun
     async with controlled(place), controlled(place, config="two.yml") as two:
         two.daemon.signal(signal.SIGSTOP)
         try:
-            sent, stopped = await asyncio.gather(place.dsh("send", "gamma", "hi"), place.dsh("stop", "two.yml"))
+            sent, stopped, inside = await asyncio.gather(
+                place.dsh("send", "gamma", "hi"), place.dsh("stop", "two.yml"), place.dsh("inspect", "two.yml")
+            )
             pid = two.daemon.process.pid
             assert sent.code == 1
             assert sent.err.endswith(f"agents: main; daemon {pid} (two.yml) does not answer and may have it\n")
             assert stopped.code == 1 and f"if process {pid} is dsh still, `kill -CONT {pid}`" in stopped.err
+            assert inside.code == 1 and f"daemon {pid} (two.yml) does not answer; if it was" in inside.err
         finally:
             two.daemon.signal(signal.SIGCONT)
 
