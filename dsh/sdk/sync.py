@@ -209,8 +209,7 @@ class Run:
 
     def __iter__(self) -> Iterator[Event]:
         count = 0
-        while not (self._run.done and count == len(self._run._events)):
-            batch = self._thread.wait(self._run._after(count))
+        while batch := self._thread.wait(self._run._after(count)):
             yield from batch
             count += len(batch)
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,13 @@ def test_threads_share_a_harness(kind: Any, place: Place) -> None:
 
         with ThreadPoolExecutor(4) as threads:
             assert list(threads.map(talk, "abcd")) == [[f"say {name}{n}" for n in range(3)] for name in "abcd"]
+        closed = h.new_session()
+        closed.close()
+        with pytest.raises(HarnessError, match="no live session"):
+            late = closed.prompt("late")
+            with suppress(HarnessError):
+                late.result()
+            list(late)  # tells the failure, too, when it is known already
 
 
 def test_the_options_are_those_of_the_asynchronous_harness() -> None:
