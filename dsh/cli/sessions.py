@@ -88,6 +88,7 @@ def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json:
     from dsh.interfaces.outcome import end_name
     from dsh.interfaces.terminal_text import one_line, printable, spelled
     from dsh.llm.content import text_of
+    from dsh.sessions.cut_reply import CutReply
 
     if as_json:
         print_json({"header": header.to_wire(), "events": [event.to_wire() for event in log]})
@@ -97,8 +98,12 @@ def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json:
     turns = "?" if row["turns"] is None else row["turns"]
     place = f"workspace {spelled(header.cwd or '-')}"
     typer.echo(f"{spelled(entry.id)}{named}\n{place}, {len(log)} events, {turns} turns, {row['state']}\n")
+    reply = CutReply()
     for event in log:
         data = event.data
+        reply.event(event.type, data)
+        if event.type == "turn/end" and (text := reply.take()):
+            typer.echo(printable(text))
         if event.type == "user/message" and (text := text_of(data["content"])):
             mark = ">" if data["source"]["kind"] == "user" else f"[{data['source']['kind']}]"
             typer.echo(f"{mark} {printable(text)}")
@@ -111,6 +116,8 @@ def _show(entry: StoredSession, header: Any, log: Any, *, events: bool, as_json:
             typer.echo(f"    {one_line(text_of(block['content'])) or '(no text)'}")
         elif event.type == "turn/end" and data["reason"]["kind"] != "completed":
             typer.echo(f"  (turn {data['turn']} ended: {end_name(data['reason'])})")
+    if text := reply.take():
+        typer.echo(printable(text))
     if waiting := [one_line(text_of(message["content"]), 40) for message in _waiting(header, log)]:
         count = "1 prompt waits and runs" if len(waiting) == 1 else f"{len(waiting)} prompts wait and run"
         typer.echo(f"  ({count} first when the session goes on: {', '.join(waiting)})")

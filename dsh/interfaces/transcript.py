@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from dsh.llm.content import text_of
+from dsh.sessions.cut_reply import CutReply
 
 from .display import markdown
 from .display.answer import Answer
@@ -149,6 +150,7 @@ class Transcript:
         calls: list[str] = []
         lost: set[str] = set()
         cut_off = False
+        pieces: list[tuple[str, Any]] = []
         with suppress(*ODD):
             for kind, data in backwards:
                 if kind == "turn/end":
@@ -161,8 +163,15 @@ class Transcript:
                     lost.add(data["message"]["source"]["callId"])
                 elif kind == "tool/call" and data["callId"] in lost:
                     calls.append(data["name"])
+                pieces.append((kind, data))
             if not cut_off:
                 return
+            reply = CutReply()
+            for kind, data in reversed(pieces):
+                reply.event(kind, data)
+            if text := visible(reply.take()):
+                self._show_answer(text)
+                self._finish_streams()
             for name in reversed(calls):
                 self.note(f"{name}: the process ended before it had a result; what it did is not known", YELLOW)
             self.note("the process ended in the middle of this turn; ask to go on", YELLOW)

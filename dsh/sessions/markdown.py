@@ -11,20 +11,26 @@ from dsh.core.session_event import SessionEvent
 from dsh.core.session_header import SessionHeader
 from dsh.llm.content import text_of
 
+from .cut_reply import CutReply
+
 _TICKS = re.compile(r"`{3,}")
 
 
 def markdown_of(header: SessionHeader, events: Iterable[SessionEvent], title: str | None = None) -> str:
     """The transcript of a session: messages as they are, calls and results in fences, ends that were no success.
 
-    Reasoning, stream chunks and what only the harness needs are left out.
+    Reasoning and what only the harness needs are left out; of stream chunks, all but those of a reply that was cut off.
     """
     lines = [f"# {_one_line(title) if title else header.id}", ""]
     facts = [f"Session `{header.id}`", f"begun {_when(header.created_at)}"]
     facts += [f"in `{header.cwd}`"] if header.cwd else []
     facts += [f"continued from `{header.parent_session}`"] if header.parent_session else []
     lines += [", ".join(facts) + "."]
+    reply = CutReply()
     for event in events:
+        reply.event(event.type, event.data)
+        if event.type == "turn/end" and (text := reply.take()):
+            lines += ["", "## Assistant", "", text]
         for heading, body in _sections(event):
             lines += ["", *([f"## {heading}", ""] if heading else []), body]
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -299,6 +299,21 @@ async def test_resume_goes_on_after_kill_9(place: Place) -> None:
     assert [e["data"]["reason"]["kind"] for e in events if e["type"] == "turn/end"] == ["interrupted", "completed"]
 
 
+async def test_what_had_come_of_a_reply_before_kill_9_is_shown(place: Place) -> None:
+    async with MockLlmServer(["pings_only"]) as server:
+        place.model(server.url)
+        async with place.daemon("cordis.yml", "--prompt", "first") as daemon:
+            session_id = (await daemon.ready())["agents"][0]["sessionId"]
+            await daemon.event("assistant/chunk")
+            for _ in range(200):
+                if "Hello" in (await place.dsh("sessions", "show", session_id)).out:
+                    break
+            daemon.signal(signal.SIGKILL)
+            await daemon.finish()
+    shown = await place.dsh("sessions", "show", session_id)
+    assert "> first\nHello" in shown.out
+
+
 async def test_resume_last_continues_a_finished_session_as_a_daemon(place: Place) -> None:
     async with MockLlmServer(["success"]) as server:
         place.model(server.url)

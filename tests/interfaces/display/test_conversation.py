@@ -236,6 +236,14 @@ def test_a_turn_that_the_end_of_its_process_cut_off_is_told_with_the_calls_that_
         ([*call, cut], ("bash: the process ended", "ended in the middle")),
         (call[1:] + [cut], ("bash: the process ended", "ended in the middle")),  # the last page of a log
         ([done, cut], ("ended in the middle",)),
+        (
+            [
+                done,
+                *(("assistant/chunk", {"chunk": {"type": "text-delta", "text": t}}) for t in ("half ", "of it")),
+                cut,
+            ],
+            ("half of it", "ended in the middle"),
+        ),
         ([*call, cut, *call, done], ()),
         (call, ()),
         ([], ()),
