@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from dsh.llm.transport import http
-from dsh.llm.transport.connections import Connections
 from dsh.models.mock_server import MockLlmServer
 from tests.models.helpers import KEY, stack
 
@@ -102,102 +99,3 @@ async def test_no_task_survives_a_stream() -> None:
             await s.reply()
         clients = [task for task in asyncio.all_tasks() if "mock" not in repr(task) and "_serve" not in repr(task)]
         assert len(clients) <= before
-
-
-async def _served(
-    answer: bytes, *, once: bool = False, tls: ssl.SSLContext | None = None
-) -> tuple[asyncio.Server, str, list[int]]:
-    """A server that gives every request on a connection the same answer, its address, and the peers' ports."""
-    ports: list[int] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.readline():
-            ports.append(writer.get_extra_info("peername")[1])
-            while (await reader.readline()).strip():
-                pass
-            writer.write(answer)
-            if once:
-                break
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    return server, f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}", ports
-
-
-async def test_a_connection_serves_again_as_long_as_it_is_whole() -> None:
-    interim = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
-    server, url, ports = await _served(interim + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-    async with server, httpx.AsyncClient(transport=Connections(None)) as client:
-        assert [(await client.get(url)).text for _ in range(3)] == ["ok"] * 3
-        assert len(set(ports)) == 1
-        async with client.stream("GET", url):
-            pass  # left unread: what comes on it would be taken for the next answer
-        assert (await client.get(url)).text == "ok"
-    assert len(set(ports)) == 2
-
-
-async def test_what_came_before_a_broken_end_is_read_first() -> None:
-    server, url, _ = await _served(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome", once=True)
-    read = b""
-    async with server, httpx.AsyncClient(transport=Connections(None)) as client:
-        with pytest.raises(httpx.RemoteProtocolError, match="without sending complete message body"):
-            async with client.stream("GET", url) as reply:
-                async for piece in reply.aiter_raw():
-                    read += piece
-    assert read == b"some"
-
-
-async def test_a_server_that_hangs_up_or_talks_nonsense_is_a_broken_protocol() -> None:
-    for answer, text in ((b"", "hung up without an answer"), (b"220 mail\r\n\r\n", "illegal status line")):
-        server, url, _ = await _served(answer, once=True)
-        async with server, httpx.AsyncClient(transport=Connections(None)) as client:
-            with pytest.raises(httpx.RemoteProtocolError, match=text):
-                await client.get(url)
-
-
-async def test_a_reply_that_nobody_reads_does_not_fill_the_memory() -> None:
-    body = b"x" * 50_000_000
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
-    server, url, _ = await _served(head + body)
-    async with server, httpx.AsyncClient(transport=Connections(None)) as client:
-        async with client.stream("GET", url) as reply:
-            pieces = reply.aiter_raw()
-            await anext(pieces)
-            await asyncio.sleep(0.2)  # the server could send all of it now
-            assert len(await anext(pieces)) < 2_000_000
-            assert sum([len(piece) async for piece in pieces]) > 40_000_000
-
-
-async def test_an_address_that_leads_nowhere_does_not_hide_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    server, url, _ = await _served(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-    port = httpx.URL(url).port
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        dead = unused.getsockname()[1]
-
-    async def found(host: str, *_: Any, **__: Any) -> list[Any]:
-        assert host == "two.example"
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in (dead, port)]
-
-    monkeypatch.setattr(loop, "getaddrinfo", found)
-    async with server, httpx.AsyncClient(transport=Connections(None)) as client:
-        assert (await client.get("http://two.example/")).text == "ok"
-        port = dead
-        with pytest.raises(httpx.ConnectError, match="no address answers"):
-            await httpx.AsyncClient(transport=Connections(None)).get("http://two.example/")
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-async def test_a_trusted_certificate_opens_a_connection_that_is_kept(tmp_path: Path) -> None:
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    alternative = ["-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*command.split(), *alternative, *files], check=True, capture_output=True)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(cert, key)
-    server, url, ports = await _served(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", tls=context)
-    trusted = Connections(ssl.create_default_context(cafile=str(cert)))
-    async with server, httpx.AsyncClient(transport=trusted) as client:
-        assert [(await client.get(url)).text for _ in range(2)] == ["ok", "ok"]
-    assert len(set(ports)) == 1

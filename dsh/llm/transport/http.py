@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import ipaddress
 import os
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -89,15 +91,21 @@ class HttpClient:
             await client.aclose()
 
     async def _client(self, url: str) -> httpx.AsyncClient:
-        from urllib.request import getproxies
+        import httpx
 
-        kind = is_secure, loopback = _kind(url)
+        kind = tls, loopback = _kind(url)
         if kind not in self._clients:
-            tls = await asyncio.to_thread(_tls_context) if is_secure else None
+            verify: ssl.SSLContext | bool = await asyncio.to_thread(_tls_context) if tls else False
             if self._closed:
                 raise LlmError.of("TRANSPORT", f"the client for {host_of(url)} was closed")
             if kind not in self._clients:
-                self._clients[kind] = _direct(tls) if loopback or not getproxies() else _by_proxy(tls)
+                _note_absent_library()
+                self._clients[kind] = httpx.AsyncClient(
+                    verify=verify,
+                    trust_env=not loopback,
+                    follow_redirects=False,
+                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30),
+                )
         return self._clients[kind]
 
 
@@ -222,23 +230,14 @@ def _kind(url: str) -> tuple[bool, bool]:
 
 
 def _import_httpx() -> None:
-    import dsh.llm.transport.connections  # noqa: F401
+    import httpx  # noqa: F401
 
 
-def _direct(tls: ssl.SSLContext | None) -> httpx.AsyncClient:
-    import httpx
-
-    from dsh.llm.transport.connections import Connections
-
-    return httpx.AsyncClient(transport=Connections(tls), trust_env=False)
-
-
-def _by_proxy(tls: ssl.SSLContext | None) -> httpx.AsyncClient:
-    """A client that looks into the environment for the proxy of each address."""
-    import httpx
-
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
-    return httpx.AsyncClient(verify=tls or False, limits=limits)
+def _note_absent_library() -> None:
+    """Let imports of `sniffio` fail at once when it is not there: httpcore tries six times a request, and a search in
+    vain takes a tenth of a millisecond."""
+    if "sniffio" not in sys.modules and importlib.util.find_spec("sniffio") is None:
+        sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 
 @cache
@@ -246,9 +245,7 @@ def _tls_context() -> ssl.SSLContext:
     """The one TLS context of the process: reading the trusted certificates takes about 90 ms."""
     import httpx
 
-    context = httpx.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+    return httpx.create_ssl_context()
 
 
 def _transport_error(error: httpx.HTTPError, where: str) -> LlmError:
