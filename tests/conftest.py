@@ -1,8 +1,10 @@
 """Shared fixtures: every async test runs on asyncio. The summary of recorded runs is printed from here."""
 
 import os
+import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +14,14 @@ __all__ = ["pytest_addoption", "pytest_sessionfinish", "pytest_terminal_summary"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where Python keeps no byte code, keep it for the time of this run: hundreds of tests start processes, and each
-    of those would compile all of dsh again."""
+    """Where Python keeps no byte code, keep it for tests alone: hundreds of them start processes, and each of those
+    would compile all of dsh again."""
     if sys.dont_write_bytecode:
-        folder = tempfile.TemporaryDirectory(prefix="dsh-bytecode-")
-        config.add_cleanup(folder.cleanup)
+        folder = Path(__file__).parents[1] / ".cache" / "bytecode"
+        of_tests = folder / tempfile.gettempdir().lstrip("/")  # of files that are gone with their test
+        config.add_cleanup(lambda: shutil.rmtree(of_tests, ignore_errors=True))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder.name
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
         sys.dont_write_bytecode = False
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.cli.kit import PYTHON, TIMEOUT, Place
 
 COMMAND = (PYTHON, "-m", "dsh.cli.main", "jsonrpc")
@@ -235,15 +236,9 @@ async def runtime(
     place: Place, *arguments: str, command: Sequence[str] = COMMAND, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Runtime]:
     """A runtime while the block runs; killed at its end if still there."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        *arguments,
-        cwd=place.work,
-        env={**place.env, **(env or {})},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=2**24,
+    whole = {**place.env, **(env or {})}
+    process = await warm.start(
+        *arguments, command=command, folder=place.work, environment=whole, stdin=asyncio.subprocess.PIPE
     )
     running = Runtime(process, place)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dsh.cli.starter import starter_files
+from tests import warm
 
 PYTHON = sys.executable
 TIMEOUT = 40.0
@@ -79,23 +80,20 @@ class Place:
         return path
 
     async def start(
-        self, *arguments: str, stdin: int = asyncio.subprocess.DEVNULL, env: Mapping[str, str] | None = None
-    ) -> asyncio.subprocess.Process:
-        """Start one command, its output in pipes. The caller ends it."""
-        return await asyncio.create_subprocess_exec(
-            *(PYTHON, "-m", "dsh.cli.main", *arguments),
-            cwd=self.work,
-            env={**self.env, **(env or {})},
-            stdin=stdin,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=2**24,
-        )
+        self,
+        *arguments: str,
+        stdin: int = asyncio.subprocess.DEVNULL,
+        env: Mapping[str, str] | None = None,
+        fresh: bool = True,
+    ) -> Any:
+        """Start one command, its output in pipes; not ``fresh``: forked, see `tests.warm`. The caller ends it."""
+        whole = {**self.env, **(env or {})}
+        return await warm.start(*arguments, folder=self.work, environment=whole, stdin=stdin, fresh=fresh)
 
     async def dsh(self, *arguments: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Finished:
         """Run one command to its end."""
         pipe = asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE
-        process = await self.start(*arguments, stdin=pipe, env=env)
+        process = await self.start(*arguments, stdin=pipe, env=env, fresh=False)
         try:
             given = None if stdin is None else stdin.encode()
             out, err = await asyncio.wait_for(process.communicate(given), TIMEOUT)
@@ -109,7 +107,7 @@ class Place:
     @asynccontextmanager
     async def daemon(self, *arguments: str, command: str = "run") -> AsyncIterator[Daemon]:
         """``dsh run … --output stream-json`` while the block runs; killed at its end if still there."""
-        process = await self.start(command, *arguments, "--output", "stream-json")
+        process = await self.start(command, *arguments, "--output", "stream-json", fresh=False)
         daemon = Daemon(process)
         try:
             yield daemon

@@ -31,10 +31,7 @@ async def test_a_task_that_a_signal_ends_is_a_failure(
 ) -> None:
     async with MockLlmServer([STALL]) as server:
         place.model(server.url)
-        process = await asyncio.create_subprocess_exec(
-            PYTHON, "-m", "dsh.cli.main", *arguments, "--output", "stream-json", cwd=place.work, env=place.env,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = await place.start(*arguments, "--output", "stream-json", fresh=False)
         await server.wait_for_requests(1)
         process.send_signal(number)
         out, err = await asyncio.wait_for(process.communicate(), 30)

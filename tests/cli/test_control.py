@@ -69,9 +69,7 @@ class Following:
 async def following(place: Place, *arguments: str) -> AsyncIterator[Following]:
     """A command that runs while the block does."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        PYTHON, "-m", "dsh.cli.main", *arguments, cwd=place.work, env=place.env, stdin=pipe, stdout=pipe, stderr=pipe
-    )
+    process = await place.start(*arguments, stdin=pipe, fresh=False)
     command = Following(process)
     try:
         yield command

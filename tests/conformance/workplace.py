@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tests.cli.kit import PYTHON, Finished, clean_environment
+from tests import warm
+from tests.cli.kit import Finished, clean_environment
 from tests.conformance.composition import Composition, compose, places
 from tests.conformance.corpus import Case, Log, decode_log
 from tests.conformance.normalise import Normaliser
@@ -73,17 +74,10 @@ class Workplace:
         goal_times = "goal-times" in self.case.spec.get("normalise", ())
         return Normaliser(sorted(ids), str(self.cwd), self.aliases, self.placeholders["@SPILL@"], goal_times)
 
-    async def start(self, *command: str, env: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+    async def start(self, *command: str, env: Mapping[str, str] | None = None) -> Any:
         """Start ``dsh COMMAND…`` in the workspace with pipes."""
-        return await asyncio.create_subprocess_exec(
-            *(PYTHON, "-m", "dsh.cli.main", *command),
-            cwd=self.cwd,
-            env={**self.env, **(env or {})},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=2**24,
-        )
+        whole = {**self.env, **(env or {})}
+        return await warm.start(*command, folder=self.cwd, environment=whole, stdin=asyncio.subprocess.PIPE)
 
     async def run(self, *command: str, env: Mapping[str, str] | None = None) -> Finished:
         """Run ``dsh COMMAND…`` to its end."""
@@ -96,7 +90,7 @@ class Workplace:
         return Finished(process.returncode, out.decode(), err.decode())
 
 
-async def end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process | warm.Forked) -> None:
     """Kill the process unless it is gone."""
     if process.returncode is None:
         process.kill()
