@@ -16,6 +16,7 @@ def sessions_of(config: Path, patches: Sequence[Path] = (), sets: Sequence[str] 
     from dsh.cli.mounted import find_mounted
     from dsh.cordis import HarnessError
     from dsh.loader.boot import make_source
+    from dsh.loader.environment import load_launch_environment
     from dsh.loader.expr import Scope, resolve_values
     from dsh.loader.home import resolve_home
 
@@ -25,7 +26,8 @@ def sessions_of(config: Path, patches: Sequence[Path] = (), sets: Sequence[str] 
         if found is None or not isinstance(found[1].config, dict):
             return None
         folder = found[0].base_dir
-        scope = Scope(os.environ, os.getcwd(), folder, None, lambda *parts: str(home.join(*parts)), sys.argv)
+        environment = load_launch_environment(home).values
+        scope = Scope(environment, os.getcwd(), folder, None, lambda *parts: str(home.join(*parts)), sys.argv)
         root = resolve_values(found[1].config.get("root"), scope)
     except HarnessError:
         return None

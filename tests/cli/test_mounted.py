@@ -36,3 +36,14 @@ def test_the_folder_of_sessions_is_that_of_the_row_that_runs(tmp_path: Path, tex
     file.write_text(text + "\n", "utf-8")
     assert sessions_of(file) == (None if folder is None else str(tmp_path / folder))
     assert mounts(file, "session-persistence-jsonl") == (folder is not None)
+
+
+def test_the_folder_of_sessions_may_come_from_the_environment_files_that_a_run_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOGS_FOLDER", raising=False)
+    (tmp_path / ".env").write_text("LOGS_FOLDER=elsewhere\n", "utf-8")
+    file = tmp_path / "cordis.yml"
+    file.write_text(f"- {LOGS.replace('root: logs', 'root: !!js process.env.LOGS_FOLDER')}\n", "utf-8")
+    assert sessions_of(file) == str(tmp_path / "elsewhere")
