@@ -36,7 +36,8 @@ async def git_status(cwd: str, timeout: float) -> list[str]:
     """``git status`` in ``cwd``: the branch line, then a line per changed file; nothing outside of a repository."""
     if not any((folder / ".git").exists() for folder in (Path(cwd), *Path(cwd).parents)):
         return []  # asked before each request; a process costs more than a look
-    command = ["git", "status", "--short", "--branch"]
+    # Without the lock that git takes to note what it saw: a command of the agent at that moment would fail for it.
+    command = ["git", "--no-optional-locks", "status", "--short", "--branch"]
     try:
         done = await asyncio.to_thread(
             subprocess.run, command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout

@@ -195,10 +195,7 @@ def _named(keys: Iterable[KeyInfo]) -> list[Offer]:
 
 def _allowed(keys: Iterable[KeyInfo], key: str) -> list[Offer]:
     """The values of a key: all of them, or the default of one that has too many."""
-    from dsh.cordis.jsonio import encode_str, snapshot_json
-
-    def shown(value: Any) -> str:
-        return value if isinstance(value, str) else encode_str(snapshot_json(value))
+    from dsh.interfaces.setting_names import shown
 
     found = next((each for each in keys if each.key == key), None)
     if found is None or found.secret:

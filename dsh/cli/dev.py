@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsh.cli.output import fail
+from dsh.cli.output import explain, fail
 
 app = typer.Typer(
     rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="Helpers for building on dsh."
@@ -43,7 +43,9 @@ def mock_llm(
         raise typer.BadParameter("give behaviours or --script, not both", param_hint="--script")
     try:
         entries = load_script(script) if script is not None else list(behaviors or ["success"])
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise typer.BadParameter(explain(error), param_hint="--script") from None
+    except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--script") from None
 
     def write_line(line: str) -> None:
@@ -52,7 +54,7 @@ def mock_llm(
     server = serve(entries, port=port, repeat_last=repeat_last, api_key=api_key, seed=seed, write_line=write_line)
     try:
         asyncio.run(server)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         fail(str(error))
+    except OSError as error:
+        fail(explain(error))

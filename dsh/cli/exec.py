@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, read_stdin
+from dsh.cli.output import fail, read_stdin, usable_text
 from dsh.cli.run import FORMATS, enter_folder
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ def run_task(
     """Run the one-shot runner on a composition, its output going to `line`; the exit code."""
     from dsh.cli.host import Launch, run
 
-    if task == "-":
-        task = read_stdin()
-    if not task.strip():
-        fail("the task is empty", 2)
+    task = usable_text(read_stdin() if task == "-" else task, "task")
     provider, _, name = (model or "").partition("/")
     if model is not None and not (provider and name):
         fail(f"--model {model}: expected PROVIDER/MODEL, such as deepseek-official/deepseek-flash", 2)

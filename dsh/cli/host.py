@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -122,6 +123,8 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     from dsh.loader.boot import BootError, BootUsageError, boot, make_source
     from dsh.loader.patches import Layer
 
+    # asyncio's own number, six on two processors, would let a few files on a share that hangs stop everything.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(40, "dsh"))
     signals = Signals(task=launch.task, server=launch.stdin is not None, line=launch.last_line)
     items = [*launch.changes, *([{"insert": list(launch.rows)}] if launch.rows else [])]
     layers = [Layer("the command line", items)] if items else []
@@ -157,9 +160,10 @@ async def _main(launch: Launch, environment: Any, home: Any) -> int:
     try:
         app = await _interruptible(starting.__aenter__(), signals)
     except BootError as error:
-        tell(str(error).removeprefix("dsh: "), failed=True)
+        message = str(error).removeprefix("dsh: ")
+        tell(message, failed=True)
         if launch.last_line is not None:
-            launch.last_line.failed(error.code, str(error))
+            launch.last_line.failed(error.code, message)
         return 2 if isinstance(error, BootUsageError) else 1
     if app is None:
         return signals.code or 0

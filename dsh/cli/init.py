@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dsh.cli.output import fail
+from dsh.cli.new_files import refuse_existing, write_new
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -19,17 +19,9 @@ def init(
     """Write a commented cordis.yml and a plugins folder to start from."""
     from dsh.cli.starter import starter_files
 
-    files = starter_files()
-    existing = [name for name in files if (folder / name).exists()]
-    if existing:
-        fail(f"{folder / existing[0]} exists already; nothing was written")
-    for name, content in files.items():
-        target = folder / name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:
-                file.write(content)
-        except OSError as error:
-            fail(f"cannot write {target}: {error.strerror}")
-        typer.echo(f"wrote {target}")
+    files = {folder / name: content for name, content in starter_files().items()}
+    refuse_existing(files)
+    write_new(files)
+    for path in files:
+        typer.echo(f"wrote {path}")
     typer.echo(f"\nStart it with: dsh run {folder / 'cordis.yml'}")

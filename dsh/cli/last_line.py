@@ -64,6 +64,9 @@ def last_line(form: str, *, terminal: bool = False) -> Iterator[LastLine]:
     except typer.Exit as end:
         line.conclude(end.exit_code)
         raise
+    except SystemExit as end:  # a signal that came before the run could take it
+        line.conclude(end.code if isinstance(end.code, int) else 1)
+        raise
     except Exception as error:
         from dsh.cordis.errors import describe_error
 

@@ -35,17 +35,14 @@ def pull() -> None:
         return
     bar = _Bar()
     try:
-        path = asyncio.run(fetch(home, bar))
+        try:
+            path = asyncio.run(fetch(home, bar))
+        finally:
+            bar.end()
     except HarnessError as error:
-        bar.end()
         fail(str(error))
     except OSError as error:
-        bar.end()
         fail(f"cannot write {home.show(target)}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        bar.end()
-        raise typer.Exit(130) from None
-    bar.end()
     typer.echo(f"wrote {home.show(path)}")
 
 

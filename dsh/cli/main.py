@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -182,18 +182,35 @@ def main() -> None:
     open_standard_files()
     try:
         app()
-    except BrokenPipeError:  # the reader left; nothing more can be said there
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)
-    except OSError as error:  # what no command expects: a full disk, a folder that was removed
-        from dsh.cli.logs import shows_tracebacks
-        from dsh.cli.output import explain, tell
-
-        if shows_tracebacks():
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
             raise
+        _end_unexpectedly(end.__context__)  # typer would leave with code 1 and without a word
+    except OSError as error:
+        _end_unexpectedly(error)
+
+
+def _end_unexpectedly(error: OSError) -> NoReturn:
+    """Leave for what no command expects, such as a full disk; with code 0 when the reader of the output left first."""
+    from dsh.cli.logs import shows_tracebacks
+    from dsh.cli.output import explain, tell
+
+    left = isinstance(error, BrokenPipeError) and _reader_left()
+    if not left:
+        if shows_tracebacks():
+            raise error
         tell(explain(error))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what standard output did not take is not tried again
-        sys.exit(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what standard output did not take is not tried again
+    sys.exit(0 if left else 1)
+
+
+def _reader_left() -> bool:
+    """Whether nobody reads standard output any more."""
+    import select
+
+    output = select.poll()
+    output.register(1, 0)  # asks for nothing but errors
+    return bool(output.poll(0))
 
 
 if __name__ == "__main__":

@@ -90,6 +90,15 @@ def read_stdin() -> str:
         fail("standard input is no UTF-8 text", 2)
 
 
+def usable_text(text: str, what: str) -> str:
+    """A prompt as it was given; leaves with code 2 for one that is empty or no UTF-8."""
+    if not text.strip():
+        fail(f"the {what} is empty", 2)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        fail(f"the {what} is no UTF-8 text", 2)
+    return text
+
+
 def print_json(value: Any) -> None:
     """One JSON value and a line feed."""
     from dsh.cordis.jsonio import encode_str, snapshot_json

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from dsh.cli.new_files import refuse_existing, write_new
 from dsh.cli.output import fail, print_json, tell
 
 TEMPLATES = Path(__file__).parent / "plugin_templates"
@@ -68,12 +69,11 @@ def new(
     }
     plugin, test = files
     row = {"id": names["my-plugin"], "name": _row_name(plugin), "config": dict(KINDS[kind])}
-    if existing := [path for path in files if os.path.lexists(path)]:
-        fail(f"{existing[0]} exists already; nothing was written")
+    refuse_existing(files)
     config = CONFIG if CONFIG.exists() else None
     if config is not None:
         _check_row(config, row)
-    _write(files)
+    write_new(files)
     if config is not None:
         _add_row(config, row)
     if as_json:
@@ -212,21 +212,7 @@ def _row_text(row: Mapping[str, Any]) -> str:
     return dump_yaml([dict(row)])
 
 
-# -- files and words --------------------------------------------------------------------------------------------------
-
-
-def _write(files: Mapping[Path, bytes]) -> None:
-    written: list[Path] = []
-    for path, content in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as file:
-                written.append(path)
-                file.write(content)
-        except OSError as error:
-            for each in written:
-                each.unlink(missing_ok=True)
-            fail(f"cannot write {path}: {error.strerror}; nothing was written")
+# -- words ------------------------------------------------------------------------------------------------------------
 
 
 def _next_steps(kind: str, names: Mapping[str, str], test: Path, config: Path | None) -> str:

@@ -123,12 +123,13 @@ def _continue(
     from dsh.cli.mounted import find_mounted
     from dsh.loader.boot import make_source
     from dsh.loader.problems import LoadError
+    from dsh.loader.sources import UsageError
 
     source = make_source(config, overlays=patches, sets=sets)
     try:
         found = find_mounted(source, "agent-loop")
     except LoadError as error:
-        fail(str(error))
+        fail(str(error), 2 if isinstance(error, UsageError) else 1)
     if found is None:
         fail(f"{config}: no row mounts the agent loop, so nothing can continue a session")
     place, row = found

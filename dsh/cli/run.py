@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dsh import __version__
-from dsh.cli.output import fail
+from dsh.cli.output import fail, usable_text
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -54,8 +54,8 @@ def run(
         from dsh.cli.last_line import last_line
 
         with last_line(output, terminal=interactive) as line:
-            if prompt is not None and not prompt.strip():
-                fail("the prompt is empty", 2)
+            if prompt is not None:
+                usable_text(prompt, "prompt")
             if prompt is None and not interactive:
                 from dsh.cli.piped_prompt import piped_prompt, tell_unread
 

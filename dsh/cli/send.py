@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dsh.cli.daemons import control_errors, home_folder
-from dsh.cli.output import fail, read_stdin, tell
+from dsh.cli.output import fail, read_stdin, tell, usable_text
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -34,12 +34,7 @@ def send(
     from dsh.interfaces.control.prompt_watch import PromptWatch
     from dsh.interfaces.terminal_text import printable
 
-    if text == "-":
-        text = read_stdin()
-    if not text.strip():
-        fail("the prompt is empty", 2)
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        fail("the prompt is no UTF-8 text", 2)
+    text = usable_text(read_stdin() if text == "-" else text, "prompt")
     with control_errors():
         home = home_folder()
         target = find_agent(home, agent)

@@ -251,14 +251,16 @@ class MockLlmServer:
 
 
 def load_script(path: Path) -> list[Entry]:
-    """The script in a JSON or YAML file. Raises ``ValueError`` when it is no list."""
-    text = path.read_text("utf-8")
-    if path.suffix == ".json":
-        script: Any = decode(text)
-    else:
-        import yaml
+    """The script in a JSON or YAML file. Raises ``ValueError`` when it is no list, OSError."""
+    import yaml
 
-        script = yaml.safe_load(text)
+    try:
+        text = path.read_text("utf-8")
+        script: Any = decode(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not UTF-8 text") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(script, list):
         raise ValueError(f"{path}: a mock script is a list of entries")
     return script
