@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, guarded, print_table, read_stdin
+from dsh.cli.output import fail, guarded, print_table, read_stdin, tell
 
 app = typer.Typer(
     rich_markup_mode=None, add_completion=False, no_args_is_help=True, help="Keys by name; values are never printed."
@@ -43,7 +43,14 @@ def set_(name: Name) -> None:
 @app.command()
 def unset(name: Name) -> None:
     """Forget a stored value."""
-    _with_credentials(lambda credentials: credentials.unset(name))
+
+    async def forget(credentials: Any) -> bool:
+        stored = name in credentials.references()
+        await credentials.unset(name)
+        return stored
+
+    if not _with_credentials(forget):
+        tell(f"nothing is stored as {name}")
 
 
 def _with_credentials(work: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -43,6 +43,8 @@ def edit_text(name: str, data: bytes, accept: Callable[[bytes], list[str]], save
             fail(f"{copy} cannot be read any more: {error.strerror}; nothing was changed")
         if edited == data:
             shutil.rmtree(folder)
+            if code:
+                fail(f"the editor {command[0]} left with code {code}; nothing was changed")
             return False
         problems = [f"the editor left with code {code}"] if code else accept(edited)
         if not problems:

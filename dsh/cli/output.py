@@ -111,15 +111,16 @@ def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], *, fit
 
     fit: what a terminal is too narrow for is cut off at the end of each line; a pipe gets everything.
     """
+    from dsh.interfaces.display.cells import cells, cut
     from dsh.interfaces.terminal_text import spelled
 
     rows = [tuple(spelled(cell) for cell in row) for row in rows]
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    widths = [max(cells(row[i]) for row in [header, *rows]) for i in range(len(header))]
     width = terminal_width() if fit and sys.stdout.isatty() else None
     for row in [header, *rows]:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-        line = "  ".join([*cells, row[-1]]).rstrip()
-        typer.echo(line if width is None or len(line) <= width else line[: width - 1] + "…")
+        padded = [cell + " " * (widest - cells(cell)) for cell, widest in zip(row[:-1], widths[:-1], strict=True)]
+        line = "  ".join([*padded, row[-1]]).rstrip()
+        typer.echo(line if width is None else cut(line, width))
 
 
 def terminal_width() -> int:

@@ -17,6 +17,9 @@ from dsh.cli.output import fail, tell
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_MOST = 2**53 - 1
+"""The largest number of an event."""
+
 
 @app.command()
 def tail(
@@ -24,7 +27,7 @@ def tail(
         str, typer.Argument(help="Label, session id or the unique beginning of one; PID: before it names the daemon.")
     ],
     start: Annotated[
-        int | None, typer.Option("--from", min=0, metavar="SEQ", help="Begin with this event of the log.")
+        int | None, typer.Option("--from", min=0, max=_MOST, metavar="SEQ", help="Begin with this event of the log.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line an event.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Leave when the daemon ends.")] = False,
@@ -54,13 +57,10 @@ def tail(
     from dsh.interfaces.control.following import Follower
 
     follower = Follower(home, target, agent, None if start is None else start - 1, wait=not no_wait, say=tell)
-    try:
-        with control_errors():
-            for frame in follower.frames():
-                if frame["type"] == "session/event":
-                    show(frame["sessionId"], frame["event"])
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with control_errors():
+        for frame in follower.frames():
+            if frame["type"] == "session/event":
+                show(frame["sessionId"], frame["event"])
 
 
 def _printer(as_json: bool) -> Callable[[str, Any], None]:

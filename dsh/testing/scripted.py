@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 ScriptEntry = str | Reply | Chunks | Mapping[str, Any] | Callable[[Any], Any]
 """What `ScriptedModel` plays for one request: a text, a `Reply`, or a function of the request that gives one.
 
-In process also a list of chunks; over HTTP also an entry of the mock server, such as ``{"behavior": "rate_limit"}``.
+In process also a list of chunks, and an async function; over HTTP also an entry of the mock server, such as
+``{"behavior": "rate_limit"}``.
 """
 
 ROUTE = "scripted"
@@ -131,4 +132,6 @@ def _over_http(entry: Any) -> Any:
         return entry.http()
     if isinstance(entry, list):
         raise TypeError("chunks are answers in process: leave http=True out, or write a Reply")
+    if inspect.iscoroutinefunction(entry):
+        raise TypeError("an async function answers in process: leave http=True out, or write a plain one")
     return (lambda body: _over_http(entry(body))) if callable(entry) else entry

@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 import typer
 
+from dsh.cli.credentials import unset
+from dsh.cli.editor import edit_text
 from dsh.cli.init import init
 from dsh.cli.last_line import LastLine, last_line
 from dsh.cli.local import pull
-from dsh.cli.output import CommandFailed, usable_text
+from dsh.cli.output import CommandFailed, print_table, usable_text
 from dsh.cli.resume import _continue as continue_session
 from dsh.core.session_header import SessionHeader
 from dsh.loader.home import Home
 from dsh.models.mock_server import load_script
 from dsh.sessions.stored import StoredSession
+from dsh.testing.scripted import _over_http
 from plugins.git_context import git_status
 from tests.cli.kit import PYTHON, Place
 
@@ -109,6 +112,35 @@ def test_an_interrupted_pull_leaves_its_progress_line(
     with pytest.raises(SystemExit):
         pull()
     assert capsys.readouterr().err.endswith("\n")
+
+
+def test_an_editor_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("VISUAL", "false")
+    with pytest.raises(CommandFailed):
+        edit_text("a.yml", b"a", lambda _: [], lambda _: None)
+    assert capsys.readouterr().err == "dsh: the editor false left with code 1; nothing was changed\n"
+
+
+def test_forgetting_a_key_that_was_never_stored_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DSH_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    unset("NEVER_STORED")
+    assert capsys.readouterr().err == "dsh: nothing is stored as NEVER_STORED\n"
+
+
+def test_columns_stand_below_each_other_whatever_takes_two_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([("日本", "x"), ("abcd", "y")], ("TITLE", "Z"))
+    assert capsys.readouterr().out == "TITLE  Z\n日本   x\nabcd   y\n"
+
+
+def test_a_model_over_http_refuses_an_async_function_before_it_serves() -> None:
+    async def answer(_body: Any) -> str:
+        return "hi"
+
+    with pytest.raises(TypeError, match="an async function answers in process"):
+        _over_http(answer)
 
 
 async def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
