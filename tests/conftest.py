@@ -18,11 +18,16 @@ def pytest_configure(config: pytest.Config) -> None:
     would compile all of dsh again."""
     if sys.dont_write_bytecode:
         folder = Path(__file__).parents[1] / ".cache" / "bytecode"
-        of_tests = folder / tempfile.gettempdir().lstrip("/")  # of files that are gone with their test
-        config.add_cleanup(lambda: shutil.rmtree(of_tests, ignore_errors=True))
+        config.add_cleanup(lambda: _forget_files_of_tests(folder / tempfile.gettempdir().lstrip("/")))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
         sys.dont_write_bytecode = False
+
+
+def _forget_files_of_tests(folder: Path) -> None:
+    for kind in ("pytest-of-*", "tmp*"):
+        for each in folder.glob(kind):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 @pytest.fixture

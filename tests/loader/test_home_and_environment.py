@@ -65,7 +65,7 @@ def _id_of(path: str) -> str:
 
 
 def test_b14d_racing_processes_agree_on_one_id(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
         assert len(set(pool.map(_id_of, [str(tmp_path / "home")] * 12, chunksize=1))) == 1
 
 
