@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
+from tests.cli.jsonrpc_kit import stored
 from tests.cli.kit import Place
 from tests.cli.test_run import CORDIS, HELLO
 
@@ -28,6 +29,7 @@ async def test_b07a_a_copy_of_a_session_that_is_open_elsewhere_goes_on(place: Pl
         async with place.daemon("cordis.yml", "--no-watch", "--prompt", "first") as daemon:
             source = (await daemon.ready())["agents"][0]["sessionId"]
             await daemon.event("turn/end")
+            await stored(place, source, '"turn/end"')  # a copy has what is on disk, which is a moment later
             refused = await place.dsh("resume", source, "second")
             assert refused.code == 1 and "continue on a copy with --fork" in refused.err
             before = logs(place)
