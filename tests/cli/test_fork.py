@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
-from tests.cli.jsonrpc_kit import stored
-from tests.cli.kit import Place
+from dsh.sessions.log_file import read_log
+from dsh.sessions.stored import list_stored
+from tests.cli.kit import TIMEOUT, Place
 from tests.cli.test_run import CORDIS, HELLO
 
 
@@ -21,6 +23,16 @@ def logs(place: Place) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in place.home.glob("sessions/*/*/session.jsonl*")}
 
 
+async def on_disk(place: Place, session_id: str, kind: str) -> None:
+    """Wait until the stored log of a session has an event of this type."""
+    async with asyncio.timeout(TIMEOUT):
+        while True:
+            for entry in list_stored(str(place.home / "sessions")).sessions:
+                if entry.id == session_id and kind in [each.type for each in read_log(entry.path, entry.id).events]:
+                    return
+            await asyncio.sleep(0.02)
+
+
 async def test_b07a_a_copy_of_a_session_that_is_open_elsewhere_goes_on(place: Place) -> None:
     place.write("hello.py", HELLO)
     place.write("cordis.yml", CORDIS)
@@ -29,7 +41,7 @@ async def test_b07a_a_copy_of_a_session_that_is_open_elsewhere_goes_on(place: Pl
         async with place.daemon("cordis.yml", "--no-watch", "--prompt", "first") as daemon:
             source = (await daemon.ready())["agents"][0]["sessionId"]
             await daemon.event("turn/end")
-            await stored(place, source, '"turn/end"')  # a copy has what is on disk, which is a moment later
+            await on_disk(place, source, "turn/end")  # a copy has what is there, which is a moment later
             refused = await place.dsh("resume", source, "second")
             assert refused.code == 1 and "continue on a copy with --fork" in refused.err
             before = logs(place)
