@@ -66,7 +66,7 @@ async def test_ctrl_d_in_the_middle_of_a_reply_leaves_what_came_of_it_on_the_scr
             terminal.type("\x04")
             assert await terminal.ends() == 0
             assert "Hello" in terminal.picture()
-            assert "ends with this process; `dsh resume main-" in terminal.picture()
+            assert "ends with this process; `dsh resume main-" in " ".join(terminal.picture().split())
 
 
 async def test_ctrl_d_leaves_and_no_colour_is_written_when_unwanted(place: Place) -> None:

@@ -125,7 +125,7 @@ class Running:
         """The census once it stays the same for a moment: a refresh may still be looking at files."""
         last: Any = None
         with anyio.fail_after(LIMIT):
-            while (now := (self.census(), open_files(), len(sys.modules))) != last:
+            while (now := (self.census(), open_files(), len(sys.modules))) != last or "(hmr reload)" in str(now):
                 last = now
                 await anyio.sleep(0.03)
                 await self.root.settle()
