@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, failures, print_json, tell
+from dsh.cli.output import fail, failures, needs_quotes, print_json, tell
 
 if TYPE_CHECKING:
     from dsh.interfaces.drafts import Draft, Layer, Place
@@ -89,12 +87,12 @@ def set_(
 ) -> None:
     """Change one value in the file that says it; a value that is refused changes nothing."""
     from dsh.loader.row_checks import SECRET_KEY
-    from dsh.loader.yamlio import YamlError, parse_yaml
+    from dsh.loader.yamlio import YamlError, parse_value
 
     try:
-        parsed = parse_yaml(value, file="value")
+        parsed = parse_value(value)
     except YamlError as error:
-        fail(f"{target}: {error.reason}")
+        fail(f"{target}: {error.reason}; {needs_quotes(value)}")
     if parsed is None and value.strip() not in _NULLS:
         parsed = value  # '' is the empty text; who means nothing says null
     if SECRET_KEY.search(target) and isinstance(parsed, str):
@@ -102,8 +100,7 @@ def set_(
         fail(f"{target}: keys and passwords do not belong into a composition; {hint}")
     as_text = ""
     if isinstance(parsed, Mapping) and not value.lstrip().startswith("{"):
-        quoted = shlex.quote(json.dumps(value, ensure_ascii=False))
-        as_text = f"a text that holds ': ' needs quotes of its own: {quoted}"
+        as_text = needs_quotes(value)
     source = composition(file, patch, own=True)
     _edit(source, target, layer, lambda draft, to: draft.set(target, parsed, to), as_text)
 

@@ -99,6 +99,14 @@ def usable_text(text: str, what: str) -> str:
     return text
 
 
+def needs_quotes(text: str) -> str:
+    """What to type in a shell where `text` would be read as something else than itself."""
+    import json
+    import shlex
+
+    return f"a text like this needs quotes of its own: {shlex.quote(json.dumps(text, ensure_ascii=False))}"
+
+
 def print_json(value: Any) -> None:
     """One JSON value and a line feed."""
     from dsh.cordis.jsonio import encode_str, snapshot_json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsh.cli.output import fail, guarded, print_json, print_table, tell
+from dsh.cli.output import fail, guarded, needs_quotes, print_json, print_table, tell
 
 if TYPE_CHECKING:
     from dsh.loader.rows import Row
@@ -63,12 +63,12 @@ def set_(
 
     if SECRET_KEY.search(key):
         fail(f"{key}: keys and passwords do not belong into settings; store one with `dsh credentials set NAME`")
-    from dsh.loader.yamlio import YamlError, detach, parse_yaml
+    from dsh.loader.yamlio import YamlError, detach, parse_value
 
     try:
-        parsed = detach(parse_yaml(value, file="value"))
+        parsed = detach(parse_value(value))
     except YamlError as error:
-        fail(f"{key}: {error.reason}")
+        fail(f"{key}: {error.reason}; {needs_quotes(value)}")
     document = _document()
     for warning in guarded(lambda: document.set(key, parsed, known_only=not force)):
         tell(warning)

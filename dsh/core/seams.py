@@ -223,7 +223,10 @@ class AgentDefaultModel(Service, name="agentDefaultModel"):
 
 
 class Commands(Service, name="commands"):
-    """What a person can type as ``/name``, into a console of this process or an attached one."""
+    """What a person can type as ``/name``, into a console of this process or an attached one.
+
+    Only consoles and daemons have it: ask by ``ctx.inject([Commands], add)``, and the plugin starts without it as well.
+    """
 
     @abstractmethod
     def register(

@@ -97,8 +97,8 @@ class Dialogue:
                         break
             if self._works:
                 await asyncio.wait(self._works)
-            self.transcript.pause()
         finally:
+            self.transcript.pause()
             for work in self._works:
                 work.cancel()
             await asyncio.gather(*self._works, return_exceptions=True)

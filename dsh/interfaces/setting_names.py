@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,13 @@ class ValueTextError(HarnessError):
 
 def value_of(text: str) -> Any:
     """The value that a text stands for, written as in a composition. Raises ValueTextError."""
-    from dsh.loader.yamlio import YamlError, detach, parse_yaml
+    from dsh.loader.yamlio import YamlError, detach, parse_value
 
     try:
-        return detach(parse_yaml(text.strip(), file="value"))
+        return detach(parse_value(text))
     except YamlError as error:
-        raise ValueTextError(f"{text.strip()}: {error.reason}") from None
+        quoted = json.dumps(text.strip(), ensure_ascii=False)
+        raise ValueTextError(f"{text.strip()}: {error.reason}; a text like this needs quotes: {quoted}") from None
 
 
 def shown(value: Any) -> str:

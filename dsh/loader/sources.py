@@ -17,7 +17,7 @@ from .problems import COMMAND_LINE, LoadError, Problem, unparsable, unreadable
 from .raw_rows import is_group_row, walk_rows
 from .resolve import show_path
 from .rows import ParsedRows, parse_rows
-from .yamlio import Expr, Mark, YamlError, YamlList, YamlMap, parse_text, parse_yaml, read_text
+from .yamlio import Expr, Mark, YamlError, YamlList, YamlMap, parse_text, parse_value, read_text
 
 
 class UsageError(LoadError):
@@ -133,7 +133,7 @@ def _apply_set(composition: Composition, text: str) -> Problem | None:
         near = nearest(target.partition(".")[0], rows)
         return wrong(f"no row has that id{f'; did you mean {near}?' if near else ''}", near)
     try:
-        value = parse_yaml(source, file=COMMAND_LINE)
+        value = parse_value(source, COMMAND_LINE)
     except YamlError as error:
         return wrong(error.reason)
     row = rows[row_id]

@@ -339,6 +339,13 @@ def read_text(path: str | os.PathLike[str], file: str) -> str:
         raise YamlError(f"not UTF-8 text (it has the byte 0x{raw[error.start]:02x})", file, line) from None
 
 
+def parse_value(text: str, file: str = "value") -> Any:
+    """A value typed on a command line, as `parse_yaml` reads it; a text without quotes stands as it is, also where YAML
+    would see a comment or join lines. Raises YamlError."""
+    value, text = parse_yaml(text, file=file), text.strip()
+    return text if isinstance(value, str) and text[:1] not in tuple("'\"|>!&") else value
+
+
 def parse_text(text: str, path: str | os.PathLike[str], *, file: str = "") -> Any:
     """The value of a config text, read by the rules for `path`'s suffix."""
     return (parse_json if os.fspath(path).endswith(".json") else parse_yaml)(text, file=file)

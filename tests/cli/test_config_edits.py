@@ -206,7 +206,10 @@ async def test_of_an_edit_of_several_files_all_are_written_or_none(
 
 async def test_an_empty_value_is_the_empty_text_and_a_text_like_a_mapping_is_told_to_be_quoted(place: Place) -> None:
     said = await refused(place, "set", "a.label", "plain: colon")
-    assert """a text that holds ': ' needs quotes of its own: '"plain: colon"'\n""" in said
+    assert """a text like this needs quotes of its own: '"plain: colon"'\n""" in said
+    assert """needs quotes of its own: '"{{name}} x"'\n""" in await refused(place, "set", "a.label", "{{name}} x")
+    await done(place, "set", "a.label", "fix issue #5")
+    assert "label: 'fix issue #5'" in text(place)
     await done(place, "set", "a.label", '"plain: colon"')
     assert "label: 'plain: colon'" in text(place)
     await done(place, "set", "a.label", "")

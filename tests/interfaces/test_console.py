@@ -56,6 +56,18 @@ async def test_ctrl_c_cancels_the_turn_and_twice_leaves(place: Place) -> None:
             assert await terminal.ends() == 0
 
 
+async def test_sigterm_in_the_middle_of_a_reply_leaves_what_came_of_it_on_the_screen(place: Place) -> None:
+    async with MockLlmServer(["pings_only"]) as server:
+        place.model(server.url)
+        async with console(place) as terminal:
+            await terminal.shows("\n>")
+            terminal.type("tell me\r")
+            await terminal.shows("Hello")
+            terminal.process.terminate()
+            await terminal.ends()
+            assert "Hello" in terminal.picture()
+
+
 async def test_ctrl_d_in_the_middle_of_a_reply_leaves_what_came_of_it_on_the_screen(place: Place) -> None:
     async with MockLlmServer(["pings_only"]) as server:
         place.model(server.url)

@@ -17,6 +17,7 @@ from dsh.loader.yamlio import (
     dump_yaml,
     find_mark,
     parse_json,
+    parse_value,
     parse_yaml,
     read_text,
     same_value,
@@ -266,3 +267,29 @@ def test_a_text_whose_last_line_looks_like_the_end_of_a_document_is_kept(text: s
 def test_an_expression_with_a_foreign_line_break_is_written_as_it_is(mark: str) -> None:
     value = {"a": Expr(f"'x{mark}y'")}
     assert parse_yaml(dump_yaml(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("fix issue #5", "fix issue #5"),
+        ("two\nlines", "two\nlines"),
+        (" spaced ", "spaced"),
+        ("'quoted' # and told", "quoted"),
+        ('"a\\tb"', "a\tb"),
+        ("5 # of them", 5),
+        ("[a, b]", ["a", "b"]),
+        ("{a: b}", {"a": "b"}),
+        ("true", True),
+        ("", None),
+        ("!!str 5", "5"),
+    ],
+)
+def test_a_text_typed_on_a_command_line_stands_as_it_is(typed: str, value: Any) -> None:
+    assert parse_value(typed) == value
+
+
+@pytest.mark.parametrize("typed", ["{{cwd}} x", "%p", "'open", "@home"])
+def test_what_is_no_value_on_a_command_line_is_refused(typed: str) -> None:
+    with pytest.raises(YamlError):
+        parse_value(typed)
