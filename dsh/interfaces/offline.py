@@ -198,11 +198,14 @@ def _check_services(result: CheckResult, rows: Sequence[RowServices]) -> None:
     graph = ServiceGraph(rows)
     for each, service in graph.missing():
         message = f'it needs the service "{service}", which no row provides'
-        if graph.opaque:
+        if service in each.provides:
+            message = f'it needs the service "{service}", which only it provides: it would wait for itself'
+        elif graph.opaque:
             message += f" (unless {', '.join(graph.opaque)} does)"
         elif names := providers_of(service):
             message += f": add one named {' or '.join(names)}"
-        (result.warnings if graph.opaque else result.problems).append(_problem(each, message))
+        may_be = graph.opaque and service not in each.provides
+        (result.warnings if may_be else result.problems).append(_problem(each, message))
     for cycle in graph.cycles():
         needs = [
             (each.address, sorted(each.needs & after.provides))

@@ -59,10 +59,11 @@ class ServiceGraph:
         self.opaque = [each.address for each in rows if each.opaque]
 
     def missing(self) -> Iterator[tuple[RowServices, str]]:
-        """Each row that needs a service which no row provides, with that service."""
+        """Each row that needs a service which no other row provides, with that service."""
         for each in self.rows:
-            for service in sorted(each.needs - self.providers.keys() - self.given):
-                yield each, service
+            for service in sorted(each.needs - self.given):
+                if not any(provider is not each for provider in self.providers.get(service, ())):
+                    yield each, service
 
     def cycles(self) -> Iterator[list[RowServices]]:
         """Rings of rows that need each other; a service with several providers makes no ring."""

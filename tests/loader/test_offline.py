@@ -109,17 +109,19 @@ def test_a_check_reports_configs_providers_cycles_and_unknown_keys(folder: Path)
         folder,
         x="from dsh.cordis import Service\ninject = ['y']\nclass X(Service, name='x'): ...\n",
         y="inject = ['x']\ndef apply(ctx): ctx.provide('y', 1)\n",
+        z="inject = ['z']\ndef apply(ctx): ctx.provide('z', 1)\n",
     )
     problems, warnings = found(
         folder,
         "- {id: a, name: ./consumer.py, config: {sen: 1}}\n"
         "- {id: b, name: ./provider.py, config: {value: 1, parts: x}}\n"
-        "- {id: x, name: ./x.py}\n- {id: y, name: ./y.py}\n",
+        "- {id: x, name: ./x.py}\n- {id: y, name: ./y.py}\n- {id: z, name: ./z.py}\n",
     )
     assert problems == [
         'cordis.yml:2: row "b", key config.value: must be a string, got 1 (put it in quotes)',
         'cordis.yml:2: row "b", key config.parts: must be a list, got "x" (each item begins with a dash)',
         'cordis.yml:1: row "a": it needs the service "notes", which no row provides',
+        'cordis.yml:5: row "z": it needs the service "z", which only it provides: it would wait for itself',
         'cordis.yml:3: row "x": rows wait for each other in a cycle and none can start: '
         "x needs y of row y, y needs x of row x; "
         "take one of these services out of inject, or let another row provide it",
