@@ -223,10 +223,7 @@ class AgentDefaultModel(Service, name="agentDefaultModel"):
 
 
 class Commands(Service, name="commands"):
-    """What a person can type as ``/name``, into a console of this process or an attached one.
-
-    Only consoles and daemons have it: ask by ``ctx.inject([Commands], add)``, and the plugin starts without it as well.
-    """
+    """What a person can type as ``/name``. Only consoles and daemons have it: ``ctx.inject([Commands], add)``."""
 
     @abstractmethod
     def register(

@@ -240,6 +240,9 @@ def edit(random: Random, value: Any) -> Edit:
                 alone = len(parent) == 1
                 del parent[path[-1]]
                 return Edit("set", path[:-1]) if alone else Edit("delete", path)
+            if path[-1] in ("id", "name") and isinstance(found, str):
+                parent[path[-1]] = f"renamed{random.randint(0, 10**9)}"
+                return Edit("set", path)
             if row_like:
                 continue
             parent[path[-1]] = random_value(random)

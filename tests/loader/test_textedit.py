@@ -258,6 +258,17 @@ def test_b13w_lists_are_edited_item_by_item() -> None:
     assert written(AGENTS, value) == AGENTS.partition("    agents")[0] + end
 
 
+def test_an_item_whose_id_changes_is_edited_in_place() -> None:
+    value = rows(AGENTS)
+    agents = value[0]["config"]["agents"]
+    agents[0]["id"], agents[1]["id"] = "renamed", "another"
+    text = AGENTS.replace("id: main", "id: renamed").replace("id: other", "id: another")
+    assert written(AGENTS, value) == text
+    value = rows(AGENTS)
+    value[0]["config"]["agents"][0] = {"id": "replaced"}  # another one, which the comments are not about
+    assert "sessionId: mine" not in written(AGENTS, value)
+
+
 SHARED = """\
 - &a {id: one, name: x} # first
 - id: two
