@@ -27,7 +27,7 @@ from dsh.loader.row_checks import check_config
 from dsh.loader.rows import ROW_KEYS, Row
 from dsh.loader.sources import Source
 from dsh.loader.writeback import FileChangedError, WriteBackError, decoded, read_bytes, replace_file, rewritten
-from dsh.loader.yamlio import Mark, YamlMap, detach, find_mark
+from dsh.loader.yamlio import Mark, YamlMap, detach, find_mark, same_value
 
 Layer = Literal["file", "user", "patch", "arguments", "program", "default"]
 """What says a value: the row's own file, the patch file beside it, another patch, `--set`, a call, the plugin."""
@@ -173,10 +173,21 @@ class Draft:
             holder = _holder(items, row, key)
             if holder is None:
                 raise place.problem("its place in the file is not known")
-            _put(holder, key, change(holder.get(key, _GONE), place.keys[1:]))
-            return items if path == place.source.path else [item for item in items if not _says_nothing(item)]
+            value = change(holder.get(key, _GONE), place.keys[1:])
+            own = path == place.source.path
+            if not own and change is _without and value is not _GONE:
+                value = _uncovered(value, self._below(place), place.keys[1:])
+            _put(holder, key, value)
+            return items if own else [item for item in items if not _says_nothing(item)]
 
         self._rewrite(path, edited)
+
+    def _below(self, place: Place) -> Any:
+        """What the files under the patches say for the row's key."""
+        lower = replace(self.source, sibling=False, overlays=(), inline=(), sets=())
+        with suppress(LoadError):
+            return detach(self.find(place.address, lower).row.source.get(str(place.keys[0]), _GONE))
+        return _GONE
 
     def _override(self, place: Place, change: Any) -> None:
         """Lay a patch item over the row in the patch file beside the composition."""
@@ -374,6 +385,18 @@ def _without(whole: Any, keys: Keys) -> Any:
         near = nearest(str(keys[0]), known) if keys else None
         raise _NoPlaceError(f"there is no such value{meant(near)}", near)
     return _put(whole, keys[0], _without(whole[keys[0]], keys[1:]))
+
+
+def _uncovered(value: Any, below: Any, keys: Keys) -> Any:
+    """What stays of a patched value when that under `keys` was taken out: what is below is in force again, and a patch
+    that says the same, or nothing, goes."""
+    found = below
+    for key in keys:
+        inside = found if isinstance(found, Mapping) else dict(enumerate(found)) if isinstance(found, list) else {}
+        found = inside.get(key, _GONE)
+    with suppress(_NoPlaceError):
+        value = value if found is _GONE or isinstance(keys[-1], int) else _with(value, keys, found)
+    return _GONE if value == {} or (below is not _GONE and same_value(value, below)) else value
 
 
 def _says_nothing(item: Any) -> bool:

@@ -147,6 +147,15 @@ async def test_b06d_a_patched_value_is_changed_in_its_patch_and_the_layers_are_t
     place.write("over.yml", "- {id: a, label: over} # mine\n- insert: [{id: n, name: ./plug.py}]\n")
     await done(place, "set", "n.size", "2", "--patch", "over.yml")
     assert "{id: n, name: ./plug.py, config: {size: 2}}" in text(place, "over.yml")
+    await done(place, "set", "a.label", "mine", "--layer", "user")
+    said = await done(place, "unset", "a.size", "--layer", "user")
+    assert "a.size = 5 (cordis.patch.yml" in said and "label: mine" in text(place, "cordis.patch.yml")
+    said = await done(place, "unset", "a.label", "--layer", "user")  # what is left is what the file says
+    assert text(place, "cordis.patch.yml") == "[]\n" and "(the default)" in said
+    await done(place, "set", "b.c.size", "3", "--layer", "user")
+    await done(place, "unset", "b.c.size", "--layer", "user")
+    assert text(place, "cordis.patch.yml") == "[]\n"
+    await done(place, "set", "a.size", "9", "--layer", "user")
     await done(place, "unset", "a.config", "--layer", "user")
     assert text(place, "cordis.patch.yml") == "[]\n"
     assert "into included files" in await refused(place, "set", "inner:i.size", "3", "--layer", "user")
