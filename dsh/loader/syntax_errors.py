@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import yaml
 
 
@@ -13,6 +15,8 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
     reason = error.problem or error.context or "cannot be read"
     if mark is None:
         return reason, None
+    if (at := f"\n{text}".find("\n<<<<<<< ")) >= 0:
+        return "an unresolved merge conflict begins here", yaml.Mark("", at, text.count("\n", 0, at), 0, None, 0)
     start, lines = error.context_mark or mark, text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     at_end, context = not text[mark.index :].strip(), error.context or ""
@@ -30,6 +34,10 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
             rest = "" if at_end else f"; line {mark.line + 1} cannot be part of it"
             return f"the {opened} here is not closed: {close} is missing{rest}", start
         return f"a comma or {close} is missing here, or the text needs quotes", mark
+    quoted = _quoted_before(text, mark.index)
+    if quoted is not None and quoted.line < mark.line:
+        quote = text[quoted.index]
+        return f"the {quote} here is not closed: {quote} is missing; line {mark.line + 1} has the next one", quoted
     if "\t" in line[: mark.column + 1] and "cannot start any token" in reason:
         reason = "a tab stands here; indent with spaces, not tabs"
     elif "mapping values are not allowed" in reason and ": " in line[: mark.column]:
@@ -45,13 +53,9 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
     elif "escape" in reason:
         reason += "; within \"…\" a backslash is written \\\\, within '…' it stands for itself"
     elif "parsing a block" in context and line[: mark.column].strip():
-        quoted = _quoted_before(text, mark.index)
-        if quoted is not None and quoted.line < mark.line:
-            quote = text[quoted.index]
-            return f"the {quote} here is not closed: {quote} is missing; line {mark.line + 1} has the next one", quoted
-        closing = line[mark.column] if line[mark.column : mark.column + 1] in ("]", "}") else ""
-        mend = "put the whole value in quotes"
-        reason = f"this {closing} closes nothing" if closing else f"this does not belong to the value before it; {mend}"
+        closes = line[mark.column : mark.column + 1] in ("]", "}")
+        mend = "this does not belong to the value before it; put the whole value in quotes"
+        reason = f"this {line[mark.column]} closes nothing" if closes else mend
     elif "parsing a block" in context and line.strip().startswith("-"):
         reason = f"{_indented(lines, mark.line)}; an item of a list begins with a dash and a space, all in one column"
     elif "parsing a block" in context:
@@ -74,10 +78,8 @@ def _indented(lines: list[str], number: int) -> str:
 def _quoted_before(text: str, index: int) -> yaml.Mark | None:
     """Where the quoted text begins that ends in front of a position."""
     found: yaml.ScalarToken | None = None
-    try:
+    with suppress(yaml.YAMLError):
         for token in yaml.scan(text):
             if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"') and token.end_mark.index <= index:
                 found = token
-    except yaml.YAMLError:
-        pass
     return found.start_mark if found is not None and not text[found.end_mark.index : index].strip() else None

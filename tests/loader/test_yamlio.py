@@ -293,3 +293,22 @@ def test_a_text_typed_on_a_command_line_stands_as_it_is(typed: str, value: Any) 
 def test_what_is_no_value_on_a_command_line_is_refused(typed: str) -> None:
     with pytest.raises(YamlError):
         parse_value(typed)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a: 'open\nb: x\nc: '@scope/x'\n", 1, "the ' here is not closed: ' is missing; line 3 has the next one"),
+        (
+            "- id: a\n<<<<<<< HEAD\n  name: b\n=======\n  name: c\n>>>>>>> x\n",
+            2,
+            "an unresolved merge conflict begins here",
+        ),
+        ("a: {{ tz }}\n", 1, "text in {{ }} needs quotes"),
+    ],
+)
+@both_parsers
+def test_what_broke_a_text_is_named_where_it_began(text: str, line: int, words: str, pure: bool) -> None:
+    with pytest.raises(YamlError) as refused:
+        parse_yaml(text, file="f.yml", pure=pure)
+    assert words in refused.value.reason and refused.value.line == line
