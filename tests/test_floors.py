@@ -36,7 +36,7 @@ FLOORS = {
 AIM = 12_000
 """Lines that the three lowest folders should stay below together."""
 
-CEILING = 23_450
+CEILING = 23_400
 """Lines that the three lowest folders must not pass; only ever to be lowered."""
 
 FILE_LINES = 500

@@ -14,7 +14,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
@@ -178,7 +178,5 @@ def _fresh_imports(ours: Callable[[str], bool]) -> Iterator[None]:
 
 def drop_stale_bytecode(file: str) -> None:
     """Remove the cached byte code of a changed source, which the next start could take for current."""
-    try:
+    with suppress(OSError, NotImplementedError):
         os.unlink(importlib.util.cache_from_source(file))
-    except (OSError, NotImplementedError):
-        pass

@@ -122,9 +122,7 @@ def module_of(name: str) -> str | None:
         if name.startswith(prefix):
             return CORDIS_PLUGINS.get(name.removeprefix(prefix))
     short = short_name(name)
-    if short is None:
-        return None
-    return PLUGINS.get(short) or CORDIS_PLUGINS.get(short)
+    return None if short is None else PLUGINS.get(short) or CORDIS_PLUGINS.get(short)
 
 
 def is_skipped(name: str) -> bool:

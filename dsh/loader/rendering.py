@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from .yamlio import DialectDumper, Expr, dump_yaml
+from .yamlio import DialectDumper, dump_yaml
 
 STEP = 2
 """Columns by which a block is indented below what it belongs to."""
@@ -79,8 +79,6 @@ def is_literal(value: Any) -> bool:
 
 def plain_value(value: Any) -> Any:
     """A value in plain mappings and lists; expressions stay."""
-    if isinstance(value, Expr):
-        return value
     if isinstance(value, Mapping):
         return {str(key): plain_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

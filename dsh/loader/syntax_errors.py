@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import yaml
@@ -15,8 +16,12 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
     reason = error.problem or error.context or "cannot be read"
     if mark is None:
         return reason, None
-    if (at := f"\n{text}".find("\n<<<<<<< ")) >= 0:
-        return "an unresolved merge conflict begins here", yaml.Mark("", at, text.count("\n", 0, at), 0, None, 0)
+    if marker := re.search(r"^(<{7} |={7}\r?$|>{7} )", text, re.MULTILINE):
+        at = marker.start()
+        return "an unresolved merge conflict is marked here", yaml.Mark("", at, text.count("\n", 0, at), 0, None, 0)
+    if quoted := _quoted_before(text, mark):
+        quote = text[quoted.index]
+        return f"the {quote} here is not closed: {quote} is missing; line {mark.line + 1} has the next one", quoted
     start, lines = error.context_mark or mark, text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     at_end, context = not text[mark.index :].strip(), error.context or ""
@@ -34,10 +39,6 @@ def explain_syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[str, yaml.Ma
             rest = "" if at_end else f"; line {mark.line + 1} cannot be part of it"
             return f"the {opened} here is not closed: {close} is missing{rest}", start
         return f"a comma or {close} is missing here, or the text needs quotes", mark
-    quoted = _quoted_before(text, mark.index)
-    if quoted is not None and quoted.line < mark.line:
-        quote = text[quoted.index]
-        return f"the {quote} here is not closed: {quote} is missing; line {mark.line + 1} has the next one", quoted
     if "\t" in line[: mark.column + 1] and "cannot start any token" in reason:
         reason = "a tab stands here; indent with spaces, not tabs"
     elif "mapping values are not allowed" in reason and ": " in line[: mark.column]:
@@ -75,11 +76,13 @@ def _indented(lines: list[str], number: int) -> str:
     return f"this line is indented by {len(here) - len(here.lstrip(' '))}, the {what} above it by {there}"
 
 
-def _quoted_before(text: str, index: int) -> yaml.Mark | None:
-    """Where the quoted text begins that ends in front of a position."""
-    found: yaml.ScalarToken | None = None
+def _quoted_before(text: str, mark: yaml.Mark) -> yaml.Mark | None:
+    """Where the quoted text begins that ends in front of a position and seems to have taken in more than it should."""
+    found = None
     with suppress(yaml.YAMLError):
         for token in yaml.scan(text):
-            if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"') and token.end_mark.index <= index:
+            if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"') and token.end_mark.index <= mark.index:
                 found = token
-    return found.start_mark if found is not None and not text[found.end_mark.index : index].strip() else None
+    if found is None or found.end_mark.line != mark.line or text[found.end_mark.index : mark.index].strip():
+        return None
+    return found.start_mark if found.start_mark.line < mark.line or " #" in found.value else None

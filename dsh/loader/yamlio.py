@@ -210,9 +210,7 @@ class _Builder:
 
     def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise self._error(
-                node, "a key must be a single word or text, not a list or mapping; text in {{ }} needs quotes"
-            )
+            raise self._error(node, "a key must be a single word or text, not a list or mapping; {{ }} needs quotes")
         if node.tag in _TAG_NAMES or not node.tag.startswith(_CORE):
             raise self._error(node, "a key cannot carry a tag")
         return str(node.value)

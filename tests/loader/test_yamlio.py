@@ -299,12 +299,16 @@ def test_what_is_no_value_on_a_command_line_is_refused(typed: str) -> None:
     ("text", "line", "words"),
     [
         ("a: 'open\nb: x\nc: '@scope/x'\n", 1, "the ' here is not closed: ' is missing; line 3 has the next one"),
-        (
-            "- id: a\n<<<<<<< HEAD\n  name: b\n=======\n  name: c\n>>>>>>> x\n",
-            2,
-            "an unresolved merge conflict begins here",
-        ),
-        ("a: {{ tz }}\n", 1, "text in {{ }} needs quotes"),
+        ("l: ['open, x]\nb: x\nc: 'y'\n", 1, "the ' here is not closed: ' is missing; line 3 has the next one"),
+        ("a: 'open # don't\n", 1, "the ' here is not closed: ' is missing; line 1 has the next one"),
+        ('a: "closed"\n@b: 1\n', 2, "a value that begins with this character needs quotes"),
+        ('a: "closed"\n\tb: 1\n', 2, "a tab stands here; indent with spaces, not tabs"),
+        ('- id: "closed"\n   name: x\n', 2, "this line is indented by 3, the key above it by 2"),
+        ("k:\n  - 'closed'\n - b\n", 3, "this line is indented by 1, the item above it by 2"),
+        ("- id: a\n<<<<<<< HEAD\n  name: b\n=======\n  name: c\n>>>>>>> x\n", 2, "unresolved merge conflict"),
+        ("- id: a\n=======\n  name: c\n>>>>>>> x\n", 2, "an unresolved merge conflict is marked here"),
+        ("- id: a\n  name: c\n>>>>>>> x\n", 3, "an unresolved merge conflict is marked here"),
+        ("a: {{ tz }}\n", 1, "{{ }} needs quotes"),
     ],
 )
 @both_parsers
