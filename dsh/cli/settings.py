@@ -191,8 +191,6 @@ def _rows() -> dict[str, Row]:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    from dsh.cordis.jsonio import encode_str, snapshot_json
+    from dsh.interfaces.setting_names import shown
 
-    return encode_str(snapshot_json(value))
+    return shown(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -22,13 +21,6 @@ CASES = [
     ("./plugins/clock.py", "./plugins", "./plugins is a folder without __init__.py"),
 ]
 """What is replaced in the starter, by what, and what is said of it."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
 
 
 async def test_an_edit_refuses_each_of_them(place: Place) -> None:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from pathlib import Path
 
 import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.jsonrpc_kit import STALL
 from tests.cli.kit import PYTHON, Place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
 
 
 @pytest.mark.parametrize(

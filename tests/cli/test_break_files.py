@@ -18,13 +18,6 @@ FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/ful
 RUN = ("run", "cordis.yml", "--prompt", "hi", "--exit-when-idle")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
-
-
 async def shell(place: Place, redirections: str, *arguments: str) -> Finished:
     """Run a command with the shell's redirections."""
     process = await asyncio.create_subprocess_exec(

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from pathlib import Path
-
-import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
 
 
 async def test_half_a_file_that_is_a_valid_one_does_not_make_the_daemon_deaf(place: Place) -> None:

@@ -17,13 +17,6 @@ from tests.cli.kit import PYTHON, TIMEOUT, Place
 NOWHERE = ("--set", "session-persistence-jsonl.root=/dev/null/sessions")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
-
-
 @pytest.mark.parametrize(
     "command", [("exec", "hi"), ("run", "--prompt", "hi", "--exit-when-idle")], ids=["exec", "run"]
 )

@@ -5,20 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import PYTHON, TIMEOUT, Finished, Place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
 
 
 def found(done: Finished, what: str) -> list[dict[str, Any]]:

@@ -5,19 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from dsh.loader.home import resolve_home
 from dsh.models.local_pull import model_file
 from tests.cli.compositions import SPINE
 from tests.cli.kit import TIMEOUT, Place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
 
 
 async def test_routes_say_whether_they_can_be_used_and_why_not_and_why_the_default_is_it(place: Place) -> None:

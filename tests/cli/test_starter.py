@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
-
-import pytest
 
 from dsh.models.mock_server import MockLlmServer
 from tests.cli.kit import Place
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
 
 
 async def test_the_git_context_tells_branch_and_changed_files(place: Place) -> None:

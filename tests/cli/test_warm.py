@@ -15,13 +15,6 @@ from tests.cli.kit import Place
 pytestmark = pytest.mark.skipif(warm.FRESH, reason="nothing is forked")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place.make(tmp_path)
-    place.init()
-    return place
-
-
 @pytest.mark.parametrize(
     ("arguments", "given"),
     [

@@ -56,29 +56,22 @@ async def test_ctrl_c_cancels_the_turn_and_twice_leaves(place: Place) -> None:
             assert await terminal.ends() == 0
 
 
-async def test_sigterm_in_the_middle_of_a_reply_leaves_what_came_of_it_on_the_screen(place: Place) -> None:
+@pytest.mark.parametrize("way", ["SIGTERM", "Ctrl-D"])
+async def test_who_leaves_in_the_middle_of_a_reply_keeps_what_came_of_it_on_the_screen(place: Place, way: str) -> None:
     async with MockLlmServer(["pings_only"]) as server:
         place.model(server.url)
         async with console(place) as terminal:
             await terminal.shows("\n>")
             terminal.type("tell me\r")
             await terminal.shows("Hello")
-            terminal.process.terminate()
-            await terminal.ends()
+            if way == "SIGTERM":
+                terminal.process.terminate()
+                await terminal.ends()
+            else:
+                terminal.type("\x04")
+                assert await terminal.ends() == 0
+                assert "ends with this process; `dsh resume main-" in " ".join(terminal.picture().split())
             assert "Hello" in terminal.picture()
-
-
-async def test_ctrl_d_in_the_middle_of_a_reply_leaves_what_came_of_it_on_the_screen(place: Place) -> None:
-    async with MockLlmServer(["pings_only"]) as server:
-        place.model(server.url)
-        async with console(place) as terminal:
-            await terminal.shows("\n>")
-            terminal.type("tell me\r")
-            await terminal.shows("Hello")
-            terminal.type("\x04")
-            assert await terminal.ends() == 0
-            assert "Hello" in terminal.picture()
-            assert "ends with this process; `dsh resume main-" in " ".join(terminal.picture().split())
 
 
 async def test_ctrl_d_leaves_and_no_colour_is_written_when_unwanted(place: Place) -> None:
